@@ -41,6 +41,8 @@ from signals.types import FilesystemRole
 
 CACHE_UNIT = "cache_unit"
 NOT_TAGGED = "not_tagged"
+REASONS = ("cached", "over_limit_of_cache", NOT_TAGGED)
+"""Why a unit is removed or kept, besides those of `units`."""
 TAG = b"CACHEDIR.TAG"
 ENVIRONMENT = b"pyvenv.cfg"
 SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55"

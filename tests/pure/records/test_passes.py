@@ -1,18 +1,31 @@
-"""The gain that a pass measures, and its result with the reason."""
+"""What a pass has gained, its result with the reason, and its JSON form, on which scripts rely."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eviction.exit_codes import EXIT_RUNTIME
-from eviction.records.passes import Pass, PassResult, Trigger, freed_in_words, with_result
+from eviction.records.json_shapes import LEFT_OUT, Document, LeftOut, to_json
+from eviction.records.observations_json import observations_json, threshold_json, timestamp
+from eviction.records.pass_json import pass_json, pass_summary
+from eviction.records.passes import (
+    Pass,
+    PassResult,
+    Timings,
+    Trigger,
+    freed_in_words,
+    with_result,
+)
 from eviction.surface.requests import exit_code
-from eviction.types import Decision, Threshold
+from eviction.types import Decision, NodeCondition
 from reclaim.types import (
-    DELETE_ALL_UNUSED_CONTAINERS,
-    DELETE_UNUSED_IMAGES,
     Action,
     Amounts,
     Kind,
@@ -23,161 +36,140 @@ from reclaim.types import (
     Usage,
     Verdict,
 )
-from signals.types import FsLayout, Signal, SignalObservations
+from signals.types import FilesystemIdentity, FsLayout, Signal
+from tests.expected import expect
 from tests.pure.values import GIB, MIB, observation, observations_of, threshold
 
-LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
-ROW = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
-CLEAR = observations_of(observation(Signal.NODEFS_AVAILABLE, 50 * GIB))
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "gained"),
-    [
-        (Usage(10, 20, 5), Usage(15, 25, 7), (5, 2)),
-        (Usage(0, 20, 5), Usage(0, 30, 5), (10, 0)),
-        (Usage(10, 20, 5), Usage(4, 14, 3), (-6, -2)),
-    ],
+NODEFS, IMAGEFS = Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE
+LOW = replace(threshold(NODEFS, "10%", min_reclaim="2%"), origin="flag")
+SHORT = threshold(NODEFS, "10%", min_reclaim="89Gi")
+ROW = ("DeleteAllUnusedContainers", "DeleteUnusedImages")
+CLEAR = observations_of(observation(NODEFS, 50 * GIB))
+VERDICT = Verdict(
+    Kind.IMAGE, "sha256:1", "app:1", Action.REMOVE, Reason.UNUSED, 10 * MIB, 7200.12345
 )
-def test_the_larger_of_two_gains_counts(
-    before: Usage, after: Usage, gained: tuple[int, int]
-) -> None:
-    """While an ext4 is within its reserve for root, available bytes stay 0
-    and free bytes already rise.
-    """
-    assert after.gained_since(before) == gained
+GONE, FAILED, PLANNED = (
+    Outcome(VERDICT, result, duration_seconds=0.25, freed=Amounts(2 * MIB, 3))
+    for result in (Result.REMOVED, Result.FAILED, Result.PLANNED)
+)
+NOT_NEEDED = Outcome(VERDICT._replace(action=Action.KEEP, reason=Reason.RELIEVED))
+STAYS = Outcome(Verdict(Kind.CONTAINER, "c", "pod/app#0", Action.KEEP, Reason.RUNNING))
+PINNED = replace(STAYS, verdict=STAYS.verdict._replace(reason=Reason.PINNED))
 
 
-def outcome(result: Result) -> Outcome:
-    """One object of 10 MiB."""
-    return Outcome(Verdict(Kind.IMAGE, "i", "i", Action.REMOVE, Reason.UNUSED, 10 * MIB), result)
-
-
-def record(
-    *outcomes: Outcome,
-    still_met: tuple[Threshold, ...] = (),
-    after: SignalObservations = CLEAR,
-    row: tuple[str, ...] = ROW,
-    error: str = "",
-    eligible_in_seconds: float | None = None,
-    kept: tuple[Outcome, ...] = (),
-) -> Pass:
-    """A pass with these outcomes that measured 20 MiB and 30 inodes."""
-    done = ReclaimResult(
-        "DeleteUnusedImages",
-        outcomes,
-        kept,
-        eligible_in_seconds=eligible_in_seconds,
-        error=error,
+def record(*outcomes: Outcome, **fields: Any) -> Pass:
+    """A pass with these outcomes that measured 20 MiB and 30 inodes; `fields` replace values of it
+    and of its function."""
+    done = ReclaimResult(ROW[1], outcomes)
+    of_function = {
+        name: fields.pop(name)
+        for name in ("kept", "eligible_in_seconds", "error")
+        if name in fields
+    }
+    row = fields.pop("row", ROW)
+    usual = Pass(
+        "id",
+        0.0,
+        Trigger.INTERVAL,
+        CLEAR,
+        Decision(frozenset({NodeCondition.RECLAIM_PRESSURE}), (LOW,), LOW, row, FsLayout.SINGLE),
+        row,
+        (replace(done, **of_function),),
+        measured=Amounts(20 * MIB, 30),
+        after=CLEAR,
     )
-    decision = Decision(frozenset(), (LOW,), LOW, row, FsLayout.SINGLE)
-    return Pass(
-        "id", 0.0, Trigger.INTERVAL, CLEAR, decision, row, (done,),
-        measured=Amounts(20 * MIB, 30), after=after, still_met=still_met,
-    )  # fmt: skip
+    return replace(usual, **fields)
 
 
-NOT_NEEDED = Outcome(Verdict(Kind.IMAGE, "k", "k", Action.KEEP, Reason.RELIEVED, 10 * MIB))
-FREED = "removed 1 object, freed 20.0MiB and 30 inodes"
-NONE = "removed 0 objects, freed 20.0MiB and 30 inodes"
-STILL = "still under pressure: nodefs.available"
-STALE = observations_of(observation(Signal.IMAGEFS_AVAILABLE, 50 * GIB, stale=True))
+@given(*[st.tuples(*[st.integers(0, 100)] * 3)] * 2)
+def test_the_larger_of_two_gains_counts(
+    before: tuple[int, int, int], after: tuple[int, int, int]
+) -> None:
+    """While an ext4 is within its reserve for root, available bytes stay 0 and free bytes already
+    rise."""
+    available, free, inodes = (
+        later - earlier for earlier, later in zip(before, after, strict=True)
+    )
+    assert Usage(*after).gained_since(Usage(*before)) == (max(available, free), inodes)
+
+
+LOST = "0 objects, freed 20.0MiB and 30 inodes; still under pressure: "
+STILL = "1 object, freed 20.0MiB and 30 inodes; still under pressure: "
+CLEARED = "removed 1 object, freed 20.0MiB and 30 inodes; no threshold is met any more"
+EMPTY = "nothing in this layout relieves it: its row of the reclaim table is empty"
+REST = "; everything else is in use or protected"
+WAITING = record(
+    still_met=(LOW,),
+    functions=tuple(ReclaimResult("f", eligible_in_seconds=wait) for wait in (30.0, 90.0, None)),
+)
 
 
 @pytest.mark.parametrize(
     ("passed", "result", "reason"),
     [
+        (record(GONE), "satisfied", CLEARED),
+        (record(GONE, error="lost"), "satisfied", CLEARED),
+        (record(still_met=(LOW,), error="no list"), "failed", "no list"),
         (
-            record(outcome(Result.REMOVED)),
-            PassResult.SATISFIED,
-            f"{FREED}; no threshold is met any more",
+            record(still_met=(LOW,), functions=(ReclaimResult("f", error="away"),) * 2),
+            "failed",
+            "away",
+        ),
+        (record(GONE, still_met=(LOW,)), "not_enough", f"{STILL}nodefs.available{REST}"),
+        (
+            record(GONE, still_met=(LOW,), error="lost"),
+            "not_enough",
+            f"{STILL}nodefs.available; lost",
         ),
         (
-            record(outcome(Result.REMOVED), error="lost"),
-            PassResult.SATISFIED,
-            f"{FREED}; no threshold is met any more",
+            record(GONE, FAILED, still_met=(LOW,), eligible_in_seconds=90.0),
+            "not_enough",
+            f"{STILL}nodefs.available; 1 removal failed, the next object is old enough in 90 s",
         ),
-        (record(still_met=(LOW,), error="no list"), PassResult.FAILED, "no list"),
+        (WAITING, "not_enough", f"{LOST}nodefs.available; the next object is old enough in 30 s"),
         (
-            record(outcome(Result.REMOVED), still_met=(LOW,)),
-            PassResult.NOT_ENOUGH,
-            f"{FREED}; {STILL}; everything else is in use or protected",
-        ),
-        (
-            record(outcome(Result.REMOVED), still_met=(LOW,), error="lost"),
-            PassResult.NOT_ENOUGH,
-            f"{FREED}; {STILL}; lost",
+            record(GONE, after=observations_of(observation(IMAGEFS, 50 * GIB, stale=True))),
+            "not_enough",
+            f"{STILL}nodefs.available is not readable, imagefs.available is not readable{REST}",
         ),
         (
-            record(
-                outcome(Result.REMOVED),
-                outcome(Result.FAILED),
-                still_met=(LOW,),
-                eligible_in_seconds=90.0,
-            ),
-            PassResult.NOT_ENOUGH,
-            f"{FREED}; {STILL}; 1 removal failed, the next object is old enough in 90 s",
+            record(GONE, after=observations_of()),
+            "not_enough",
+            f"{STILL}nodefs.available is not readable{REST}",
         ),
         (
-            record(outcome(Result.REMOVED), after=STALE),
-            PassResult.NOT_ENOUGH,
-            (
-                f"{FREED}; still under pressure: nodefs.available is not readable,"
-                " imagefs.available is not readable; everything else is in use or protected"
-            ),
+            record(still_met=(SHORT,)),
+            "not_enough",
+            f"{LOST}nodefs.available (above its mark, short of its minimum reclaim){REST}",
         ),
         (
-            record(
-                still_met=(threshold(Signal.NODEFS_AVAILABLE, "10%", min_reclaim="89Gi"),),
-                after=CLEAR,
-            ),
-            PassResult.NOT_ENOUGH,
-            (
-                f"{NONE}; {STILL} (above its mark, short of its minimum reclaim); everything else"
-                " is in use or protected"
-            ),
-        ),
-        (
-            record(outcome(Result.REMOVED), still_met=(LOW,), kept=(NOT_NEEDED,)),
-            PassResult.NOT_ENOUGH,
-            f"{FREED}; {STILL}; the rest was not needed for what its row relieves",
+            record(GONE, still_met=(LOW,), kept=(NOT_NEEDED,)),
+            "not_enough",
+            f"{STILL}nodefs.available; the rest was not needed for what its row relieves",
         ),
         (
             record(still_met=(LOW,), row=()),
-            PassResult.NOT_ENOUGH,
-            (
-                f"{NONE}; {STILL}; nothing in this layout relieves it: its row of the reclaim table"
-                " is empty"
-            ),
+            "not_enough",
+            f"{LOST}nodefs.available; {EMPTY}",
         ),
     ],
 )
 def test_the_result_of_a_pass_depends_on_the_thresholds_not_on_its_errors(
-    passed: Pass, result: PassResult, reason: str
+    passed: Pass, result: str, reason: str
 ) -> None:
-    """Satisfied when no threshold is met; failed when nothing could be done; else
-    not enough, with the reason.
-    """
+    """Satisfied when no threshold is met, and all can be read; failed when nothing could be done;
+    else not enough, with the reason, each once."""
     ended = with_result(passed, dry_run=False)
-    assert (ended.result, ended.reason) == (result, reason)
+    assert ended.result == result
+    assert ended.reason.removeprefix("removed ") == reason.removeprefix("removed ")
 
 
-def test_a_pass_names_the_next_object_that_is_old_enough() -> None:
-    """In 30 s one of the first function is, in 90 s one of the second."""
-    waiting = record(still_met=(LOW,))
-    functions = tuple(ReclaimResult("f", eligible_in_seconds=wait) for wait in (30.0, 90.0, None))
-    ended = with_result(replace(waiting, functions=functions), dry_run=False)
-    assert ended.reason == f"{NONE}; {STILL}; the next object is old enough in 30 s"
-
-
-@pytest.mark.parametrize(
-    ("result", "says"), [(Result.REMOVED, True), (Result.PLANNED, True), (Result.FAILED, False)]
-)
+@pytest.mark.parametrize(("result", "says"), [(GONE, True), (PLANNED, True), (FAILED, False)])
 def test_a_pass_says_that_images_went_that_the_kubelet_had_not_pulled(
-    result: Result, says: bool
+    result: Outcome, says: bool
 ) -> None:
     """At the end of its reason, whatever its result."""
-    last = Outcome(outcome(result).verdict._replace(last_resort=True), result)
+    last = replace(result, verdict=VERDICT._replace(last_resort=True))
     words = "; nothing else was enough, so 1 image went that the kubelet had not pulled"
     for dry_run in (False, True):
         assert with_result(record(last), dry_run=dry_run).reason.endswith(words) is says
@@ -185,80 +177,121 @@ def test_a_pass_says_that_images_went_that_the_kubelet_had_not_pulled(
 
 @pytest.mark.regression
 def test_a_dry_run_that_could_list_nothing_has_failed() -> None:
-    """That nothing would be removed is not known then."""
-    ended = with_result(record(error="the runtime is away"), dry_run=True)
-    assert (ended.result, ended.reason) == (PassResult.FAILED, "the runtime is away")
-    assert exit_code(ended) == EXIT_RUNTIME
-
-
-@pytest.mark.regression
-def test_a_dry_run_that_could_list_a_part_says_what_is_missing() -> None:
-    """What would go stands beside what could not be read, and the exit code is that
-    of a runtime that is away.
-    """
-    ended = with_result(record(outcome(Result.PLANNED), error="ListImages failed"), dry_run=True)
-    assert ended.result is PassResult.DRY_RUN
-    assert (
-        ended.reason
-        == "could not read everything: ListImages failed; of the rest it would remove 1 object of"
-        " nominally 10.0MiB"
-    )
-    assert exit_code(ended) == EXIT_RUNTIME
+    """That nothing would be removed is not known then. What could be listed stands beside what could
+    not, and the exit code is that of a runtime that is away."""
+    would = "would remove {} of nominally {}.0MiB".format
+    for passed, result, reason in (
+        (record(PLANNED, PLANNED, still_met=(LOW,)), PassResult.DRY_RUN, would("2 objects", 20)),
+        (record(error="it is away"), PassResult.FAILED, "it is away"),
+        (
+            record(PLANNED, error="ListImages failed"),
+            PassResult.DRY_RUN,
+            f"could not read everything: ListImages failed; of the rest it {would('1 object', 10)}",
+        ),
+    ):
+        ended = with_result(passed, dry_run=True)
+        assert (ended.result, ended.reason) == (result, reason)
+        assert (exit_code(ended) == EXIT_RUNTIME) is bool(passed.errors)
 
 
 @pytest.mark.regression
 @pytest.mark.parametrize(
     ("freed", "written", "words"),
     [
-        (Amounts(20 * MIB, 30), Amounts(), "freed 20.0MiB and 30 inodes"),
-        (Amounts(), Amounts(), "freed 0B and 0 inodes"),
-        (
-            Amounts(),
-            Amounts(31 * MIB, 12),
-            "freed 0B and 0 inodes, as 31.0MiB and 12 inodes were written meanwhile",
-        ),
-        (
-            Amounts(0, 12),
-            Amounts(31 * MIB),
-            "freed 0B and 12 inodes, as 31.0MiB were written meanwhile",
-        ),
-        (
-            Amounts(31 * MIB),
-            Amounts(0, 12),
-            "freed 31.0MiB and 0 inodes, as 12 inodes were written meanwhile",
-        ),
+        ((20, 30), (0, 0), "20.0MiB and 30 inodes"),
+        ((0, 0), (0, 0), "0B and 0 inodes"),
+        ((0, 0), (31, 12), "0B and 0 inodes, as 31.0MiB and 12 inodes were written meanwhile"),
+        ((0, 12), (31, 0), "0B and 12 inodes, as 31.0MiB were written meanwhile"),
+        ((31, 0), (0, 12), "31.0MiB and 0 inodes, as 12 inodes were written meanwhile"),
     ],
 )
-def test_nothing_is_freed_below_zero(freed: Amounts, written: Amounts, words: str) -> None:
-    """Somebody who writes faster than reclaimd frees makes the gain of a pass
-    negative; that is said in words.
-    """
-    assert freed_in_words(freed, written) == words
+def test_nothing_is_freed_below_zero(
+    freed: tuple[int, int], written: tuple[int, int], words: str
+) -> None:
+    """Somebody who writes faster than reclaimd frees makes the gain of a pass negative; that is said
+    in words."""
+    gain, loss = (Amounts(mebibytes * MIB, inodes) for mebibytes, inodes in (freed, written))
+    assert freed_in_words(gain, loss) == f"freed {words}"
 
 
-def test_a_dry_run_says_what_would_be_removed() -> None:
-    """Whatever the thresholds say."""
-    ended = with_result(
-        record(outcome(Result.PLANNED), outcome(Result.PLANNED), still_met=(LOW,)), dry_run=True
+# ---- the JSON form
+
+
+class Form(Document):
+    """What is printed of an outcome here."""
+
+    name: str
+    result: str
+    duration_seconds: float
+    pass_: str | LeftOut = LEFT_OUT
+    error: str | LeftOut = LEFT_OUT
+
+
+def test_a_document_takes_what_is_given_then_what_the_first_record_has_then_its_default() -> None:
+    """Numbers are rounded to a microsecond. What is left out is not printed, nor the `_` after a
+    keyword of Python."""
+    outcome = replace(GONE, duration_seconds=0.12345678, error="lost")
+    given = Form.of(outcome, GONE, VERDICT, name="given", error=LEFT_OUT)
+    shown = {"name": "given", "result": "removed", "duration_seconds": 0.123457}
+    assert to_json(given) == shown
+    assert to_json(replace(given, pass_=given.name)) == {**shown, "pass": "given"}
+    with pytest.raises(TypeError):
+        Form.of(VERDICT)
+
+
+def test_a_pass_is_one_json_document() -> None:
+    """Bytes are integers, durations seconds, times those of the reading (5 s before the observation
+    ended), RFC 3339 in UTC with milliseconds. What is coming is where it is not zero, a mark is that
+    at the present capacity, and null where that is not known."""
+    where = FilesystemIdentity("/var/lib/kubelet", 7, "/dev/sda1", "ext4")
+    nodefs = replace(observation(NODEFS, GIB, time=95.0), filesystem=where, promised=5, needed=7)
+    images = observation(IMAGEFS, GIB, time=100.0, stale=True)
+    seen = replace(observations_of(nodefs, images, time=100.0), wall_time=1_800_000_005.25)
+    soft = threshold(NODEFS, "20%", grace_seconds=1)
+    passed = record(
+        GONE,
+        kept=(STAYS, PINNED, STAYS),
+        error="lost",
+        observations=seen,
+        after=seen,
+        trigger=Trigger.WATCH,
+        result=PassResult.NOT_ENOUGH,
+        reason="because",
+        timings=Timings(total_seconds=1.5),
+        still_met=(LOW, soft, threshold(Signal.CONTAINERFS_AVAILABLE, "10%")),
     )
-    assert (ended.result, ended.reason) == (
-        PassResult.DRY_RUN,
-        "would remove 2 objects of nominally 20.0MiB",
+    document = to_json(pass_json(passed))
+    expect(
+        Path(__file__).with_name("pass.json"),
+        json.dumps(document, indent=1, allow_nan=False) + "\n",
     )
+    brief = to_json(pass_json(passed, with_kept=False))
+    assert ("kept" in brief, brief["kept_by_reason"]) == (False, {"pinned": 1, "running": 2})
+    assert to_json(observations_json(seen)) == document["observations"]
+    assert to_json(threshold_json(LOW, seen)) == document["acted_on"]
+    assert timestamp(0.0) == "1970-01-01T00:00:00.000Z"
 
 
-def test_an_error_is_reported_once() -> None:
-    """Two functions that failed for one reason give one sentence."""
-    passed = record(still_met=(LOW,), error="the runtime is away")
-    twice = Pass(
-        **{name: getattr(passed, name) for name in Pass.__slots__}
-        | {"functions": passed.functions * 2}
+def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None:
+    """Journald cuts at 48 KiB, and twenty such passes were kept for the control socket: now the
+    first 32 removals are reported, of all of them the numbers, also where names and errors are as
+    long as they may be."""
+    long = replace(
+        GONE,
+        verdict=VERDICT._replace(id="sha256:" + "7" * 64, name="n" * 10_000),
+        error="refused" * 1000,
     )
-    assert with_result(twice, dry_run=False).reason == "the runtime is away"
-
-
-def test_a_node_that_can_no_longer_be_read_is_not_satisfied() -> None:
-    """A signal that was under pressure and has no reading at the end does not count as clear."""
-    ended = with_result(record(outcome(Result.REMOVED), after=observations_of()), dry_run=False)
-    assert ended.result is PassResult.NOT_ENOUGH
-    assert "not readable" in ended.reason
+    functions = (
+        ReclaimResult(ROW[0], (long,) * 30, (STAYS,) * 1000),
+        ReclaimResult(ROW[1], (long,) * 50_000, (STAYS,)),
+    )
+    summary = to_json(pass_summary(record(functions=functions)))
+    assert len(json.dumps(summary)) < 48 << 10
+    assert (len(summary["removals"]), summary["removals_left_out"]) == (32, 49_998)
+    assert summary["removals_by_result"] == {"image": {"removed": 50_030}}
+    assert summary["kept_by_reason"] == {"running": 1001}
+    assert [function["removed"] for function in summary["functions"]] == [30, 50_000]
+    assert "kept" not in summary
+    few = record(GONE, kept=(STAYS,))
+    whole = to_json(pass_json(few, with_kept=False))
+    assert to_json(pass_summary(few)) == {**whole, "removals_left_out": 0}

@@ -1,132 +1,442 @@
-"""Which filesystem is nodefs, imagefs and containerfs, and which layout they form."""
+"""Which filesystem each role is on, as the kubelet sees it, and what an observation says of it."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signals.filesystems import FilesystemPaths, describe, layout_of, paths_of_node
-from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal, in_order
-
-DISK_A, DISK_B, DISK_C = 0x801, 0x802, 0x803
-
-
-@pytest.mark.parametrize(
-    ("nodefs", "imagefs", "containerfs", "layout"),
-    [
-        (DISK_A, DISK_A, DISK_A, FsLayout.SINGLE),
-        (DISK_A, DISK_B, DISK_B, FsLayout.DEDICATED_IMAGEFS),
-        (DISK_A, DISK_B, DISK_A, FsLayout.SPLIT),
-        # HasDedicatedImageFs: the numbers of the two differ
-        (DISK_A, DISK_A, DISK_B, FsLayout.SPLIT),
-        (DISK_A, DISK_B, DISK_C, FsLayout.SPLIT),
-    ],
+from eviction.survey.filesystem_facts import filesystem_facts
+from signals.filesystems import (
+    FilesystemPaths,
+    FilesystemReader,
+    KubeletsReader,
+    Reading,
+    describe,
+    layout_of,
+    paths_of_node,
 )
+from signals.interval import WatchedLevels
+from signals.mounts import Mount, mount_holding, mounts_of, parse_mountinfo, read_mounts
+from signals.samplers import Sample, Samplers
+from signals.summary import NodeSummary, PublishedReadings, answered, asked, observations_of
+from signals.types import (
+    KUBELET_ROLES,
+    KUBELET_SIGNALS,
+    FilesystemIdentity,
+    FilesystemRole,
+    FsLayout,
+    FsStats,
+    Poll,
+    Signal,
+    SignalObservations,
+    in_order,
+)
+from tests.pure.values import GIB, SteppedClock, on_new_thread
+
+SINGLE, DEDICATED, SPLIT = FsLayout.SINGLE, FsLayout.DEDICATED_IMAGEFS, FsLayout.SPLIT
+NODEFS, IMAGEFS, CONTAINERFS = KUBELET_ROLES
+NODE, IMAGES, KUBELET, CACHE = "/node", "/images", "/data/kubelet", "/data/cache"
+PATHS = FilesystemPaths(NODE, IMAGES, IMAGES)
+A, B, DISK = 0x801, 0x802, os.makedev(8, 1)
+MOUNTS = r"""
+27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
+90 27 0:45 /@ /var/lib/far\040away rw,noatime shared:2 master:1 - btrfs /dev/vdb rw,compress=zstd:3
+91 27 8:1 / /data ro,relatime - xfs /dev/sda1 rw,prjquota
+92 27 8:2 / /data rw,relatime - ext4 /dev/sda2 rw
+what is no line of it
+""".strip().splitlines(keepends=True)
+
+
+class Disks:
+    """Filesystems in memory: what a path says is its device, and how much of it is available."""
+
+    def __init__(self, **paths: tuple[int, int, int]) -> None:
+        self.paths = {f"/{path}".replace("_", "/"): told for path, told in paths.items()}
+        self.inodes_total = 1000
+        self.reads: list[str] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def __call__(self, path: str, now: float) -> Reading:
+        """One reading, during which `meanwhile` happens. Raises OSError if there is no such path."""
+        self.reads.append(path)
+        self.meanwhile()
+        if path not in self.paths:
+            raise FileNotFoundError(2, "No such file or directory")
+        device, available, capacity = self.paths[path]
+        inodes_free = min(400, self.inodes_total)
+        return Reading(
+            FsStats(available, available + 1, capacity, inodes_free, self.inodes_total, now), device
+        )
+
+
+def two_disks() -> Disks:
+    """The kubelet's, and one of the images."""
+    return Disks(node=(A, 5 * GIB, 10 * GIB), images=(B, 2 * GIB, 10 * GIB))
+
+
+def summary_of(
+    disks: FilesystemReader, paths: FilesystemPaths = PATHS, clock: SteppedClock | None = None
+) -> NodeSummary:
+    """Whoever observes these paths."""
+    clock = clock or SteppedClock(at=50.0)
+    return NodeSummary(paths, Samplers(clock, disks, on_new_thread), clock)
+
+
+def available(seen: SignalObservations) -> dict[str, int]:
+    """What each signal says."""
+    return {str(signal): each.available for signal, each in seen.signals.items()}
+
+
+# ---- roles, signals and layouts
+
+
+@given(st.tuples(*[st.integers(0, 2)] * 3), st.integers())
 @pytest.mark.regression
-def test_the_layout_follows_from_the_devices(
-    nodefs: int, imagefs: int, containerfs: int, layout: FsLayout
+def test_the_layout_follows_from_which_devices_are_the_same(
+    devices: tuple[int, int, int], offset: int
 ) -> None:
     """Apart from images, writable layers make it split, wherever the kubelet's data is."""
-    assert layout_of(nodefs, imagefs, containerfs) is layout
-
-
-@given(st.integers(), st.integers(), st.integers(), st.integers())
-def test_only_the_equality_of_devices_matters(
-    nodefs: int, imagefs: int, containerfs: int, offset: int
-) -> None:
-    """The numbers of the devices mean nothing by themselves."""
-    assert layout_of(nodefs, imagefs, containerfs) is layout_of(
-        nodefs + offset, imagefs + offset, containerfs + offset
-    )
+    nodefs, imagefs, containerfs = (device + offset for device in devices)
+    expected = {1: SINGLE, 2: DEDICATED if imagefs == containerfs else SPLIT, 3: SPLIT}
+    assert layout_of(nodefs, imagefs, containerfs) is expected[len({*devices})]
 
 
 @pytest.mark.parametrize(
     ("images", "containers", "imagefs", "containerfs"),
     [
         ([], [], None, None),
-        (["/i"], [], "/i", "/i"),
-        (["/i"], ["/c"], "/i", "/c"),
-        (["/i", "/j"], ["/c", "/d"], "/i", "/c"),
-        ([""], [""], None, None),
-        (["", "/i"], ["", "/c"], "/i", "/c"),
+        (["", "/i", "/j"], ["", "/c", "/d"], "/i", "/c"),
+        (["/i"], [""], "/i", "/i"),
         ([], ["/c"], None, "/c"),
     ],
 )
-def test_the_first_mount_point_of_each_list_counts(
+def test_the_first_mount_point_of_each_list_counts_and_each_path_once(
     images: list[str], containers: list[str], imagefs: str | None, containerfs: str | None
 ) -> None:
     """Without a container filesystem of its own the writable layers are where the images are."""
-    assert paths_of_node("/var/lib/kubelet", images, containers) == FilesystemPaths(
-        "/var/lib/kubelet", imagefs, containerfs
+    found = paths_of_node("/k", images, containers)
+    assert found == FilesystemPaths("/k", imagefs, containerfs)
+    assert found.distinct() == {"/k", imagefs, containerfs} - {None}
+
+
+def test_signals_are_the_kubelets_six_and_those_of_filesystems_of_the_configuration() -> None:
+    """Bytes and inodes of each filesystem; one object of each, the kubelet's first. What is not
+    exactly of the kubelet's form is none."""
+    assert [(str(one), one.filesystem, one.counts_inodes) for one in KUBELET_SIGNALS] == [
+        (f"{role}.{unit}", role, unit == "inodesFree")
+        for role in KUBELET_ROLES
+        for unit in ("available", "inodesFree")
+    ]
+    own = [Signal(name) for name in ("aaa.available", "aaa.inodesFree", "zzz.available")]
+    assert in_order([*reversed(own), *reversed(KUBELET_SIGNALS)]) == (*KUBELET_SIGNALS, *own)
+    assert Signal("aaa.available") is own[0]
+    assert own[0].filesystem is FilesystemRole("aaa")
+    assert not own[0].filesystem.kubelets
+    for name in (
+        "nodefs.inodesfree",
+        "Nodefs.available",
+        "nodefs.available ",
+        "nodefs",
+        ".available",
+        "",
+    ):
+        with pytest.raises(ValueError, match=r"is not a (signal|filesystem name)"):
+            Signal(name)
+
+
+# ---- mounts
+
+
+def test_a_line_of_the_kernels_table_is_a_mount_with_the_options_of_both_sides(
+    tmp_path: Path,
+) -> None:
+    """Optional fields are passed over, escapes undone, each option named once, `rw` not where
+    either side is read-only; a line that is none is left out, and so is a table."""
+    mounts = parse_mountinfo(MOUNTS)
+    assert len(mounts) == 4
+    assert mounts[1] == Mount(
+        "/var/lib/far away", "0:45", "btrfs", "/dev/vdb", ("rw", "noatime", "compress=zstd:3"), "/@"
+    )
+    options = (
+        mounts[1].option("compress"),
+        mounts[0].option("discard"),
+        mounts[0].option("compress"),
+    )
+    assert options == ("zstd:3", "", None)
+    assert mounts[2].options == ("ro", "relatime", "prjquota")
+    assert read_mounts(str(tmp_path / "no table")) == ()
+    assert mounts_of(["/"], str(tmp_path / "no table")) == {}
+
+
+def test_a_path_is_on_the_deepest_mount_and_there_on_the_last(tmp_path: Path) -> None:
+    """A mount hides what was mounted on the same point before; a name that only begins alike is
+    another one, and a symlink is followed. Describing a mount never fails."""
+    mounts = parse_mountinfo(MOUNTS)
+    held = {"/data/x": "sda2", "/data": "sda2", "/database": "vda", "/var/lib/far away/y": "vdb"}
+    for path, source in held.items():
+        mount = mount_holding(path, mounts)
+        assert mount is not None
+        assert mount.source == f"/dev/{source}"
+    assert mount_holding("/data", mounts[1:2]) is None
+    link = tmp_path / "link"
+    link.symlink_to("/proc")
+    assert mounts_of([str(link)])[str(link)].type == describe(str(link), 7).type == "proc"
+    assert describe("", 7).path == ""
+
+
+# ---- what the kubelet sees
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """A filesystem at /data, and before it a part of it as a container sees one."""
+    path = tmp_path / "mountinfo"
+    path.write_text(
+        """\
+1 0 0:23 / / rw - tmpfs none rw
+90 1 8:1 /kubelet/pods/u/hosts /etc/hosts rw - xfs /dev/sda1 rw,prjquota
+91 1 8:1 / /data rw,relatime - xfs /dev/sda1 rw,prjquota
+"""
+    )
+    return str(path)
+
+
+def quotas() -> Disks:
+    """40 GiB of 100 are available at /data, less in directories with project quotas."""
+    limits = {"data_kubelet": 10, "data_images": 20, "data_cache": 10}
+    return Disks(
+        data=(DISK, 40 * GIB, 100 * GIB),
+        **{path: (DISK, limit * GIB // 10, limit * GIB) for path, limit in limits.items()},
     )
 
 
-@pytest.mark.parametrize(
-    ("paths", "distinct"),
-    [
-        (FilesystemPaths("/k"), {"/k"}),
-        (FilesystemPaths("/k", "/i", "/i"), {"/k", "/i"}),
-        (FilesystemPaths("/k", "/i", "/c"), {"/k", "/i", "/c"}),
-        (FilesystemPaths("/k", "/k", "/k"), {"/k"}),
-    ],
-)
-def test_each_path_is_read_once(paths: FilesystemPaths, distinct: set[str]) -> None:
-    """Roles that share a path share a reading; a path that is not known is not read."""
-    assert paths.distinct() == distinct
+def test_a_project_quota_is_not_what_the_kubelet_sees(table: str) -> None:
+    """It asks the mount point: 40 GiB of 100 are available, and the 1 GiB that its directory may
+    still write is a remark. Of a filesystem of the configuration the limit is what can be filled.
+    Polls read the same, or a directory at its limit would be observed again and again."""
+    cache, polled, clock = FilesystemRole("cache"), Event(), SteppedClock()
+    paths = FilesystemPaths(KUBELET, "/data/images", "/data/images", {cache: CACHE})
+    samplers = Samplers(clock, KubeletsReader([CACHE], quotas(), table), on_new_thread)
+    summary = NodeSummary(paths, samplers, clock)
+    seen = summary.observe()
+    told = available(seen)
+    assert told["nodefs.available"] == told["imagefs.available"] == 40 * GIB
+    assert told["cache.available"] == GIB
+    facts = filesystem_facts(seen, mounts_of([KUBELET, "/data/images"], table))[0]
+    assert facts.quota.endswith(
+        "returns the limit's numbers; 1.0GiB of 10.0GiB are available within that of /data/kubelet,"
+        " which the kubelet does not look at; 2.0GiB of 20.0GiB are available within that of"
+        " /data/images, which the kubelet does not look at"
+    )
+    samplers.watch(KUBELET, WatchedLevels((41 * GIB, None), (1.0, 1.0), 1.0, 1.0), polled.set)
+    assert polled.wait(60.0)
+    assert [poll.available_bytes for poll in summary.observe().polls[NODEFS]] == [40 * GIB]
+    samplers.close()
 
 
-@pytest.mark.parametrize(
-    ("signal", "role", "counts_inodes"),
-    [
-        (Signal.NODEFS_AVAILABLE, FilesystemRole.NODEFS, False),
-        (Signal.NODEFS_INODES_FREE, FilesystemRole.NODEFS, True),
-        (Signal.IMAGEFS_AVAILABLE, FilesystemRole.IMAGEFS, False),
-        (Signal.IMAGEFS_INODES_FREE, FilesystemRole.IMAGEFS, True),
-        (Signal.CONTAINERFS_AVAILABLE, FilesystemRole.CONTAINERFS, False),
-        (Signal.CONTAINERFS_INODES_FREE, FilesystemRole.CONTAINERFS, True),
-    ],
-)
-def test_a_signal_is_about_one_filesystem_in_one_unit(
-    signal: Signal, role: FilesystemRole, counts_inodes: bool
+@pytest.mark.parametrize("told", [None, (DISK + 1, 7, 8)])
+def test_a_mount_point_that_does_not_answer_for_the_path_is_not_believed(
+    table: str, told: tuple[int, int, int] | None
 ) -> None:
-    """Six signals: bytes and inodes of three filesystems."""
-    assert (signal.filesystem, signal.counts_inodes) == (role, counts_inodes)
+    """It fails, or something else was mounted over it: then the path answers."""
+    disks = quotas()
+    del disks.paths["/data"]
+    if told:
+        disks.paths["/data"] = told
+    assert KubeletsReader(reader=disks, table=table)(KUBELET, 1.0).stats.available_bytes == GIB
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["nodefs.inodesfree", "Nodefs.available", "nodefs.available ", "nodefs", ".available", ""],
-)
-def test_signal_names_are_compared_byte_for_byte(name: str) -> None:
-    """A name that is not exactly of the kubelet's form is no signal."""
-    with pytest.raises(
-        ValueError,
-        match=r"is not a signal; a signal ends with|is not a filesystem name; allowed are",
-    ):
-        Signal(name)
+def test_another_filesystem_at_the_path_is_looked_up_anew(table: str) -> None:
+    """The kubelet's directory gets a disk of its own while the daemon runs."""
+    disks, other = quotas(), os.makedev(8, 2)
+    reader = KubeletsReader(reader=disks, table=table)
+    assert reader(KUBELET, 1.0).device_id == DISK
+    with open(table, "a", encoding="utf-8") as file:
+        file.write(f"92 91 8:2 / {KUBELET} rw - ext4 /dev/sda2 rw\n")
+    disks.paths[KUBELET] = (other, GIB, 10 * GIB)
+    found = reader(KUBELET, 2.0)
+    assert (found.device_id, found.stats.available_bytes, found.in_directory) == (other, GIB, None)
 
 
-def test_there_is_one_object_of_each_signal_and_role() -> None:
-    """So `is` compares them, also those that the configuration adds."""
-    assert Signal("nodefs.available") is Signal.NODEFS_AVAILABLE
-    assert Signal("buildcache.inodesFree") is Signal("buildcache.inodesFree")
-    assert Signal("buildcache.inodesFree").filesystem is FilesystemRole("buildcache")
-    assert Signal("buildcache.inodesFree").counts_inodes
-    assert not FilesystemRole("buildcache").kubelets
+def test_subvolumes_are_one_filesystem_whatever_their_st_dev(tmp_path: Path) -> None:
+    """Two that are mounted, and one below that is not: the mount that holds each says which
+    filesystem it is."""
+    path = tmp_path / "mountinfo"
+    path.write_text(
+        """\
+1 0 8:1 / / rw - ext4 /dev/sda1 rw
+2 1 0:45 /@kubelet /kubelet rw - btrfs /dev/sdb rw,subvol=/@kubelet
+3 1 0:45 /@containerd /containerd rw - btrfs /dev/sdb rw,subvol=/@containerd
+"""
+    )
+    devices = {
+        "kubelet": 50,
+        "containerd": 51,
+        "containerd_images": 51,
+        "kubelet_layers": 52,
+        "": DISK,
+        "home": DISK,
+    }
+    disks = Disks(**{name: (device, GIB, 10 * GIB) for name, device in devices.items()})
+    reader = KubeletsReader(reader=disks, table=str(path))
+    below = "/kubelet", "/containerd/images", "/kubelet/layers"
+    assert {reader(each, 1.0).device_id for each in below} == {os.makedev(0, 45)}
+    assert reader("/home", 1.0) == replace(disks("/home", 1.0), device_id=DISK)
 
 
-def test_signals_are_ordered_with_the_kubelets_first() -> None:
-    """The kubelet's in its order, the others by name, bytes before inodes."""
-    own = [
-        Signal(f"{role}.{unit}") for role in ("aaa", "zzz") for unit in ("available", "inodesFree")
+# ---- one observation
+
+
+def test_an_observation_turns_two_filesystems_into_six_signals() -> None:
+    """Each role has bytes (`f_bavail`) and inodes; each path is read once, though /images has two
+    roles."""
+    disks = two_disks()
+    seen = summary_of(disks).observe()
+    per_role = {NODEFS: 5 * GIB, IMAGEFS: 2 * GIB, CONTAINERFS: 2 * GIB}
+    assert {signal: (each.available, each.capacity) for signal, each in seen.signals.items()} == {
+        signal: (400, 1000) if signal.counts_inodes else (per_role[signal.filesystem], 10 * GIB)
+        for signal in KUBELET_SIGNALS
+    }
+    assert {each.time for each in seen.signals.values()} == {50.0}
+    assert (seen.layout, seen.unavailable, sorted(disks.reads)) == (DEDICATED, (), [IMAGES, NODE])
+
+
+def test_an_observation_follows_what_is_mounted() -> None:
+    """Capacity and layout are those of now, and a filesystem that counts no inodes (btrfs: 0 of 0)
+    has no signal of them."""
+    disks = two_disks()
+    summary = summary_of(disks, FilesystemPaths(NODE, IMAGES, "/layers"))
+    disks.inodes_total = 0
+    found = []
+    for images, layers in ((A, A), (B, B), (B, A), (A, A)):
+        disks.paths[IMAGES] = (images, images * GIB, images * GIB)
+        disks.paths["/layers"] = (layers, GIB, layers * GIB)
+        seen = summary.observe()
+        found.append((seen.layout, seen.signals[Signal.CONTAINERFS_AVAILABLE].capacity))
+    assert found == [(SINGLE, A * GIB), (DEDICATED, B * GIB), (SPLIT, A * GIB), (SINGLE, A * GIB)]
+    assert not any(signal.counts_inodes for signal in summary.observe().signals)
+
+
+def sample_of(path: str, device: int, at: float, left: int = 5 * GIB) -> Sample:
+    """A reading of 10 GiB."""
+    stats = FsStats(left, left, 10 * GIB, 400, 1000, at)
+    return Sample(path, at, Reading(stats, device), FilesystemIdentity(path, device))
+
+
+def seen_at(
+    now: float, readings: PublishedReadings, paths: FilesystemPaths = PATHS
+) -> SignalObservations:
+    """What is observed of these readings."""
+    return observations_of(paths, readings, now, wall=0.0, imagefs_problem="")
+
+
+def test_two_paths_on_one_filesystem_have_the_numbers_of_the_later_reading() -> None:
+    """A fill between the two must not make the signals of one filesystem differ; but of two sizes on
+    one device, as a project quota answers, each has its own."""
+    readings = answered({}, sample_of(IMAGES, A, 50.0, 4 * GIB))
+    seen = seen_at(51.0, answered(readings, sample_of(NODE, A, 50.25, 3 * GIB)))
+    assert {
+        (each.time, signal.counts_inodes or each.available) for signal, each in seen.signals.items()
+    } == {
+        (50.25, True),
+        (50.25, 3 * GIB),
+    }
+    sizes = Disks(node=(A, 5 * GIB, 10 * GIB), images=(A, GIB, 2 * GIB))
+    told = available(summary_of(sizes).observe())
+    assert (told["nodefs.available"], told["imagefs.available"]) == (5 * GIB, GIB)
+
+
+def test_a_reading_that_fails_keeps_the_last_numbers_marked_stale() -> None:
+    """10 s later the images cannot be read: their last numbers stay, stale, with their old time and
+    a reason, until they are read again."""
+    readings: PublishedReadings = {}
+    for sample in (sample_of(NODE, A, 50.0), sample_of(IMAGES, B, 50.0), sample_of(NODE, A, 60.0)):
+        readings = answered(readings, sample)
+    failed = answered(readings, Sample(IMAGES, 60.0, problem="why"))
+    seen = seen_at(60.0, failed)
+    images, nodefs = seen.signals[Signal.IMAGEFS_AVAILABLE], seen.signals[Signal.NODEFS_AVAILABLE]
+    assert (images.stale, images.available, images.time) == (True, 5 * GIB, 50.0)
+    assert (nodefs.stale, nodefs.time, seen.layout) == (False, 60.0, DEDICATED)
+    assert [(each.role, each.reason) for each in seen.unavailable] == [
+        (IMAGEFS, "why"),
+        (CONTAINERFS, "why"),
     ]
-    assert in_order([*reversed(own), *reversed(KUBELET_SIGNALS)]) == (*KUBELET_SIGNALS, *own)
+    seen = seen_at(61.0, answered(failed, sample_of(IMAGES, B, 61.0)))
+    assert {each.stale for each in seen.signals.values()} == {False}
+    assert seen.unavailable == ()
 
 
-@pytest.mark.parametrize("path", ["relative", ""])
-def test_describing_a_mount_never_fails(path: str) -> None:
-    """Whatever the path, the texts are there, and may be empty."""
-    mount = describe(path, 7)
-    assert (mount.path, mount.device_id) == (path, 7)
-    assert all(isinstance(text, str) for text in (mount.device, mount.type, mount.mount_point))
+@pytest.mark.regression
+def test_a_filesystem_that_does_not_answer_for_two_seconds_is_stale_and_no_other_one_is() -> None:
+    """Its last numbers stay; the first question that was not answered counts; with an answer it is
+    fresh again."""
+    readings: PublishedReadings = {}
+    for path, device in ((NODE, A), (IMAGES, B)):
+        readings = answered(asked(readings, [path], 50.0), sample_of(path, device, 50.0))
+    readings = answered(asked(readings, [NODE, IMAGES], 60.0), sample_of(NODE, A, 60.0))
+    readings = asked(readings, [IMAGES], 61.0)
+    late = {"/images: the filesystem did not answer statvfs within 2 s"}
+    again = answered(readings, sample_of(IMAGES, B, 62.5))
+    for now, found, problems in (
+        (61.999, readings, set()),
+        (62.0, readings, late),
+        (63.0, again, set()),
+    ):
+        seen = seen_at(now, found)
+        assert {each.reason for each in seen.unavailable} == problems
+        assert seen.signals[Signal.IMAGEFS_AVAILABLE].stale is bool(problems)
+        assert (seen.signals[Signal.NODEFS_AVAILABLE].stale, seen.layout) == (False, DEDICATED)
+
+
+def test_without_earlier_numbers_a_signal_is_left_out_with_a_reason() -> None:
+    """Whether an answer is awaited, or there is none, or the runtime has not said where its images
+    are; the layout is unknown then. Numbers of paths that were replaced are forgotten."""
+    assert seen_at(1.0, {}).signals == {}
+    assert {each.reason for each in seen_at(1.0, asked({}, [NODE], 1.0)).unavailable} == {
+        "/node: it has not been read yet",
+        "/images: it has not been read yet",
+    }
+    summary = summary_of(two_disks())
+    for imagefs, reason in (
+        ("/elsewhere", "/elsewhere: cannot be read: No such file or directory"),
+        (None, "the container runtime has not said where its images are"),
+    ):
+        summary.locate(FilesystemPaths(NODE, imagefs, imagefs))
+        seen = summary.observe()
+        assert set(seen.signals) == {Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE}
+        assert [(each.role, each.reason) for each in seen.unavailable] == [
+            (IMAGEFS, reason),
+            (CONTAINERFS, reason),
+        ]
+        assert seen.layout is None
+
+
+def test_paths_that_are_set_during_an_observation_count_from_the_next_one() -> None:
+    """The runtime says where its images are while nodefs is read."""
+    disks = two_disks()
+    summary = summary_of(disks, FilesystemPaths(NODE))
+    disks.meanwhile = lambda: summary.locate(PATHS)
+    assert [summary.observe().layout for _ in range(2)] == [None, DEDICATED]
+
+
+def test_what_one_path_of_a_filesystem_has_polled_counts_for_all_its_roles() -> None:
+    """One of the paths is polled, and that the other one is read later loses nothing, whoever
+    observes."""
+    disks, clock, polled = two_disks(), SteppedClock(at=50.0), Event()
+    disks.paths[IMAGES] = disks.paths[NODE]
+    samplers = Samplers(clock, disks, on_new_thread)
+    summary = NodeSummary(PATHS, samplers, clock)
+    assert set(summary.observe().polls.values()) == {()}
+    samplers.watch(IMAGES, WatchedLevels((6 * GIB, None), (1.0, 1.0), 1.0, 1.0), polled.set)
+    assert polled.wait(60.0)
+    clock.step(1.0)
+    for _ in ("a check", "the loop"):
+        assert summary.observe().polls == dict.fromkeys(KUBELET_ROLES, (Poll(50.0, 5 * GIB, 400),))
+    samplers.close()

@@ -1,18 +1,37 @@
-"""The next reading is due when the filesystem could have come half the way to its threshold."""
+"""When a filesystem is read again, which fills call for an observation, and how fast a fill is."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signals.interval import FillRate, WatchedLevels, next_interval, update_fill_rate
+from signals.interval import (
+    FillRate,
+    ThresholdNotifier,
+    WatchedLevels,
+    next_interval,
+    update_fill_rate,
+)
+from signals.types import Poll
 from tests.pure.values import GIB, MIB
 
 FLOOR, CEILING = 0.01, 10.0
+FULL, MANY = 1 << 50, 10**9
+LEVELS = WatchedLevels((GIB, 1000), (500.0 * MIB, 20_000.0), FLOOR, CEILING)
+POLL = 0.01
+REST = [(float(second), 0.0) for second in range(60)]
+JUMPS = [32, 257, 1028]  # MiB that XFS took at once for one file that grew to 1 GiB
+Readings = list[tuple[float, float]]
+"""Seconds since the start, and how much has fallen since then."""
 
-headrooms = st.integers(-(2**63), 2**63)
-rates = st.floats(1e-3, 1e12)
+amounts = st.integers(0, 2**62)
+
+
+# ---- when to read again
 
 
 @pytest.mark.parametrize(
@@ -21,226 +40,348 @@ rates = st.floats(1e-3, 1e12)
         ([], 10.0),
         ([(500 * MIB, 100.0 * MIB)], 2.5),
         ([(100 * GIB, 500.0 * MIB)], 10.0),
-        ([(MIB, 500.0 * MIB)], 0.01),
-        ([(0, 500.0 * MIB)], 0.01),
         ([(-GIB, 500.0 * MIB)], 0.01),
         ([(1000 * MIB, 100.0 * MIB), (100 * MIB, 100.0 * MIB)], 0.5),
-        ([(40_000, 20_000.0)], 1.0),
     ],
 )
 def test_the_interval_is_half_the_time_to_the_threshold(
     watched: list[tuple[int, float]], seconds: float
 ) -> None:
-    """500 MiB above the threshold at 100 MiB/s are 5 s: observe again after 2.5 s,
-    never outside 10 ms to 10 s.
-    """
+    """500 MiB above the threshold at 100 MiB/s are 5 s: observe again after 2.5 s."""
     assert next_interval(watched, FLOOR, CEILING) == pytest.approx(seconds)
 
 
-@given(st.lists(st.tuples(headrooms, rates), max_size=6))
-def test_the_interval_is_never_outside_its_bounds(watched: list[tuple[int, float]]) -> None:
-    """Whatever is watched, the next observation is due after 10 ms to 10 s."""
-    assert FLOOR <= next_interval(watched, FLOOR, CEILING) <= CEILING
-
-
-@given(st.lists(st.tuples(headrooms, rates), max_size=4), headrooms, st.integers(0, 2**40), rates)
-def test_more_headroom_never_shortens_the_interval(
-    others: list[tuple[int, float]], headroom: int, more: int, rate: float
-) -> None:
-    """The interval is monotone in each headroom."""
-    near = next_interval([*others, (headroom, rate)], FLOOR, CEILING)
-    far = next_interval([*others, (headroom + more, rate)], FLOOR, CEILING)
-    assert near <= far
-
-
-@given(headrooms, rates, st.floats(1, 1000))
-def test_a_faster_fill_never_lengthens_the_interval(
-    headroom: int, rate: float, faster: float
-) -> None:
-    """The interval is monotone in the fill rate."""
-    assert next_interval([(headroom, rate * faster)], FLOOR, CEILING) <= next_interval(
-        [(headroom, rate)], FLOOR, CEILING
-    )
-
-
-def test_the_first_reading_shows_no_fill() -> None:
-    """One reading alone says nothing about a rate."""
-    assert update_fill_rate(None, 5 * GIB, 100.0) == FillRate(5 * GIB, 100.0)
-
-
-def test_a_fall_of_100_mib_in_2_s_is_50_mib_a_second() -> None:
-    """The rate is the fall between two readings over the time between them."""
-    fill = update_fill_rate(FillRate(500 * MIB, 10.0), 400 * MIB, 12.0)
-    assert (fill.available, fill.time, fill.fastest) == (400 * MIB, 12.0, 50.0 * MIB)
-
-
-def test_a_rise_is_a_fall_of_0() -> None:
-    """Space that comes free is no fill, and does not cancel one that was observed."""
-    assert update_fill_rate(FillRate(0, 10.0), GIB, 11.0).fastest == 0.0
-    assert update_fill_rate(FillRate(0, 10.0, fastest=8.0), GIB, 70.0).fastest == pytest.approx(4.0)
-
-
-@pytest.mark.parametrize(("seconds", "left"), [(60.0, 512.0), (120.0, 256.0), (600.0, 1.0)])
-def test_the_fastest_fill_is_halved_every_minute(seconds: float, left: float) -> None:
-    """A burst of 1024 units a second counts as 512 after 60 s and as 1 after 10 minutes."""
-    assert update_fill_rate(
-        FillRate(GIB, 0.0, fastest=1024.0), GIB, seconds
-    ).fastest == pytest.approx(left)
-
-
-@given(st.floats(0, 1e12), st.lists(st.floats(0.01, 100.0), min_size=1, max_size=20))
-def test_decay_does_not_depend_on_the_number_of_readings(
-    fastest: float, steps: list[float]
-) -> None:
-    """Many readings leave as much of a rate as one at the end."""
-    fill = FillRate(GIB, 0.0, fastest)
-    for step in steps:
-        fill = update_fill_rate(fill, GIB, fill.time + step)
-    once = update_fill_rate(FillRate(GIB, 0.0, fastest), GIB, fill.time)
-    assert fill.fastest == pytest.approx(once.fastest, rel=1e-6)
-
-
-@given(st.integers(0, 2**62), st.integers(0, 2**62), st.floats(0, 1e6), st.floats(0, 1e12))
-def test_a_reading_no_newer_than_the_last_changes_no_rate(
-    before: int, after: int, back: float, fastest: float
-) -> None:
-    """A repeated reading, one within 1 ms, or a clock that went back: no
-    division by zero, and no fill.
-    """
-    fill = update_fill_rate(FillRate(before, 1e6, fastest), after, 1e6 - back)
-    assert (fill.available, fill.fastest) == (before, fastest)
-
-
-@given(st.integers(0, 2**62), st.integers(0, 2**62), st.floats(1e-3, 1e6), st.floats(0, 1e12))
-def test_the_fastest_fill_is_never_negative_nor_below_the_last_fall(
-    before: int, after: int, elapsed: float, fastest: float
-) -> None:
-    """A new rate counts in full at once; only the past decays."""
-    fill = update_fill_rate(FillRate(before, 0.0, fastest), after, elapsed)
-    assert fill.fastest >= max((before - after) / elapsed, 0.0)
-
-
-LEVELS = WatchedLevels((GIB, 1000), (500.0 * MIB, 20_000.0), FLOOR, CEILING)
-
-
-@pytest.mark.parametrize(
-    ("available_bytes", "inodes_free", "crossed"),
-    [
-        (GIB, 1000, False),
-        (GIB - 1, 1000, True),
-        (GIB, 999, True),
-        (0, 0, True),
-        (2**62, 2**62, False),
-    ],
-)
-def test_a_level_is_crossed_below_it_not_at_it(
-    available_bytes: int, inodes_free: int, crossed: bool
-) -> None:
-    """In bytes or in inodes; equal is not crossed."""
-    assert LEVELS.crossed((available_bytes, inodes_free)) is crossed
-
-
-def test_without_levels_nothing_is_crossed() -> None:
-    """A filesystem without a threshold is polled as seldom as possible."""
+def test_a_level_is_crossed_below_it_not_at_it() -> None:
+    """In bytes or in inodes; without a level nothing is crossed, and polls are seldom."""
+    seen = [(GIB, 1000), (GIB - 1, 1000), (GIB, 999), (0, 0), (2**62, 2**62)]
+    assert list(map(LEVELS.crossed, seen)) == [False, True, True, True, False]
     none = WatchedLevels((None, None), (1.0, 1.0), FLOOR, CEILING)
     assert not none.crossed((0, 0))
     assert none.poll_interval((0, 0)) == CEILING
 
 
-def test_the_nearer_of_bytes_and_inodes_decides_the_poll_interval() -> None:
-    """1000 MiB above at 500 MiB/s are 1 s; 2000 inodes above at 20 000 a second are 50 ms."""
-    assert LEVELS.poll_interval((GIB + 1000 * MIB, 10**9)) == pytest.approx(1.0)
-    assert LEVELS.poll_interval((GIB + 1000 * MIB, 3000)) == pytest.approx(0.05)
-
-
-@given(st.integers(0, 2**50), st.integers(0, 2**40), st.floats(0, 1e12), st.floats(0, 1e12))
-def test_a_fill_that_the_polls_found_only_shortens_the_interval(
-    available_bytes: int, inodes_free: int, bytes_rate: float, inodes_rate: float
+@given(amounts, amounts, st.floats(0, 1e12), st.floats(0, 1e12))
+def test_polls_are_as_often_as_the_nearer_of_bytes_and_inodes_asks(
+    available: int, inodes: int, bytes_rate: float, inodes_rate: float
 ) -> None:
-    """Never later than without it, never outside the bounds."""
-    seen = (available_bytes, inodes_free)
-    assert (
-        FLOOR
-        <= LEVELS.poll_interval(seen, (bytes_rate, inodes_rate))
-        <= LEVELS.poll_interval(seen)
-        <= CEILING
+    """2000 inodes above at 20 000 a second are 50 ms. A fill that the polls found only shortens
+    that; an idle filesystem is polled every 50 ms at most."""
+    seen = (available, inodes)
+    usual = LEVELS.poll_interval(seen)
+    rates = {GIB: 500.0 * MIB, 1000: 20_000.0}
+    assert usual == next_interval(
+        [(amount - level, rates[level]) for amount, level in zip(seen, rates, strict=True)],
+        FLOOR,
+        CEILING,
+    )
+    assert FLOOR <= LEVELS.poll_interval(seen, (bytes_rate, inodes_rate)) <= usual
+    assert LEVELS.poll_interval(seen, idle=True) == max(usual, 5 * FLOOR)
+
+
+def test_less_than_a_sixty_fourth_of_the_assumed_rate_counts_as_no_fill() -> None:
+    """Below 7.8125 MiB/s of 500, and below 312.5 inodes a second of 20 000."""
+    rates = [(0.0, 0.0), (-5e9, -5e9), (7.8 * MIB, 312.0), (7.9 * MIB, 0.0), (0.0, 313.0)]
+    assert list(map(LEVELS.is_idle, rates)) == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize(("idle", "floors"), [(False, 1), (True, 5)])
+@given(
+    headroom=st.integers(0, 100 * GIB),
+    rate=st.floats(float(MIB), 1000.0 * MIB),
+    # large enough to show in whole bytes, or no fill
+    shares=st.lists(st.just(0.0) | st.floats(0.01, 1.0), min_size=1, max_size=50),
+)
+def test_no_fill_up_to_twice_the_assumed_rate_is_found_later_than_one_floor_after_the_crossing(
+    idle: bool, floors: int, headroom: int, rate: float, shares: list[float]
+) -> None:
+    """Because the time to the level is halved: a fill of up to 1000 MiB/s, where 500 are assumed,
+    is found below the level at most 10 ms after it crossed it, whatever it did between the polls;
+    50 ms if it begins on an idle filesystem."""
+    available, now, crossed_at, quiet = float(GIB + headroom), 0.0, None, idle
+    for step in range(400):
+        wait = LEVELS.poll_interval((int(available), MANY), idle=quiet)
+        speed = rate * shares[step % len(shares)]
+        quiet = idle and LEVELS.is_idle((speed, 0.0))
+        if available - GIB < speed * wait and crossed_at is None:
+            crossed_at = now + max(available - GIB, 0.0) / speed
+        available, now = available - speed * wait, now + wait
+        if int(available) < GIB:
+            assert crossed_at is not None
+            assert now - crossed_at <= floors * FLOOR + 1e-6
+            return
+
+
+# ---- the fastest fill
+
+
+@given(amounts, amounts, st.floats(1e-3, 1e6), st.floats(0, 1e12))
+def test_the_fastest_fill_is_the_last_fall_or_what_is_left_of_an_earlier_one(
+    before: int, after: int, elapsed: float, fastest: float
+) -> None:
+    """A new rate counts in full at once, the past is halved every minute, and a rise is no fill."""
+    assert update_fill_rate(None, before, 0.0) == FillRate(before, 0.0)
+    fill = update_fill_rate(FillRate(before, 0.0, fastest), after, elapsed)
+    assert (fill.available, fill.time) == (after, elapsed)
+    assert fill.fastest == pytest.approx(
+        max(fastest * 0.5 ** (elapsed / 60), (before - after) / elapsed), rel=1e-6
     )
 
 
-@given(st.integers(0, 2**50), st.integers(0, 2**40))
-def test_an_idle_filesystem_is_polled_every_50_ms_at_most(
-    available_bytes: int, inodes_free: int
+@given(amounts, amounts, st.floats(0, 1e6), st.floats(0, 1e12))
+def test_a_reading_no_newer_than_the_last_changes_no_rate(
+    before: int, after: int, back: float, fastest: float
 ) -> None:
-    """Close to the level every 50 ms instead of 10, else as often as one that is filled."""
-    filling, idle = (
-        LEVELS.poll_interval((available_bytes, inodes_free), idle=idle) for idle in (False, True)
-    )
-    assert idle == max(filling, 5 * FLOOR)
+    """A repeated reading, one within 1 ms, or a clock that went back: no division by zero, and no
+    fill."""
+    fill = update_fill_rate(FillRate(before, 1e6, fastest), after, 1e6 - back)
+    assert (fill.available, fill.fastest) == (before, fastest)
+
+
+# ---- the rate of a fill
+
+
+def each_seen(readings: Iterable[tuple[float, float]]) -> list[FillRate]:
+    """The fill rate after each of these observations."""
+    fills: list[FillRate] = []
+    for time, fallen in readings:
+        fills.append(update_fill_rate(fills[-1] if fills else None, FULL - int(fallen), time))
+    return fills
+
+
+def seen(readings: Iterable[tuple[float, float]]) -> FillRate:
+    """The fill rate after these observations."""
+    return each_seen(readings)[-1]
+
+
+def filled(rate: float, intervals: Iterable[float], after: Readings = REST) -> Readings:
+    """A fill by `rate` bytes a second, read after each of these intervals; `after` is what was
+    read before it."""
+    readings = list(after)
+    for interval in intervals:
+        readings.append((readings[-1][0] + interval, readings[-1][1] + rate * interval))
+    return readings
 
 
 @pytest.mark.parametrize(
-    ("bytes_rate", "inodes_rate", "idle"),
+    ("interval", "before", "readings"),
     [
-        (0.0, 0.0, True),
-        (-5e9, -5e9, True),
-        (7.8 * MIB, 312.0, True),
-        (7.9 * MIB, 0.0, False),
-        (0.0, 313.0, False),
+        (0.01, REST, {0.1: 4, 0.25: 7, 0.5: 13, 0.9: 23}),
+        (0.03, REST, {0.1: 3, 0.25: 3, 0.5: 5, 0.9: 8}),
+        (0.25, REST, {0.5: 3, 0.9: 3}),
+        (0.01, REST[:1], {0.5: 13, 0.9: 23}),
+        (0.03, REST[:1], {0.5: 5}),
+        (0.25, REST[:1], {0.9: 2}),
     ],
 )
-def test_less_than_a_sixty_fourth_of_the_assumed_rate_counts_as_no_fill(
-    bytes_rate: float, inodes_rate: float, idle: bool
+def test_how_many_readings_show_a_steady_fill(
+    interval: float, before: Readings, readings: dict[float, int]
 ) -> None:
-    """Below 7.8125 MiB/s of 500, and below 312.5 inodes a second of 20 000."""
-    assert LEVELS.is_idle((bytes_rate, inodes_rate)) is idle
+    """How many readings after the start of a fill show which part of its rate: one fall alone is
+    never believed, and all of it is known after a quarter of a second, also after a start."""
+    for rate in (20 * MIB, 400 * MIB):
+        fills = each_seen(filled(rate, [interval] * 89, before))[-89:]
+        for part, count in readings.items():
+            shown = [fill.rate >= part * rate * 0.999 for fill in fills]
+            assert shown == [False] * (count - 1) + [True] * (90 - count)
 
 
 @given(
-    st.integers(0, 100 * GIB),
-    st.floats(float(MIB), 1000.0 * MIB),
-    st.lists(
-        st.just(0.0) | st.floats(0.01, 1.0), min_size=1, max_size=50
-    ),  # large enough to show in whole bytes, or no fill
+    st.sampled_from([20 * MIB, 100 * MIB, 1000 * MIB]),
+    st.lists(st.floats(0.01, 0.03), min_size=30, max_size=40),
+    st.sampled_from([REST, REST[:1]]),
 )
-def test_no_fill_up_to_twice_the_assumed_rate_is_found_later_than_one_floor_after_the_crossing(
-    headroom: int, rate: float, shares: list[float]
+def test_a_steady_fill_is_its_rate_however_the_polls_jitter(
+    rate: int, intervals: list[float], before: Readings
 ) -> None:
-    """Because the time to the level is halved: a fill of up to 1000 MiB/s, where 500
-    are assumed, is found below the level at most 10 ms after it crossed it, whatever it
-    did between the polls."""
-    available, now, crossed_at = float(GIB + headroom), 0.0, None
-    for step in range(400):
-        wait = LEVELS.poll_interval((int(available), 10**9))
-        speed = rate * shares[step % len(shares)]
-        if available - GIB < speed * wait and crossed_at is None:
-            crossed_at = now + max(available - GIB, 0.0) / speed
-        available, now = available - speed * wait, now + wait
-        if int(available) < GIB:
-            assert crossed_at is not None
-            assert now - crossed_at <= FLOOR + 1e-6
-            return
+    """After 0.3 s, from rest or from a start, within a hundredth."""
+    assert seen(filled(rate, intervals, before)).rate == pytest.approx(rate, rel=0.01)
 
 
-@given(
-    st.integers(0, 100 * GIB),
-    st.floats(float(MIB), 1000.0 * MIB),
-    st.lists(st.just(0.0) | st.floats(0.01, 1.0), min_size=1, max_size=50),
-)
-def test_no_fill_up_to_twice_the_assumed_rate_that_begins_on_an_idle_filesystem_is_found_later_than_50_ms(
-    headroom: int, rate: float, shares: list[float]
+@pytest.mark.parametrize("jump", JUMPS)
+@pytest.mark.parametrize("interval", [0.01, 0.25, 1.0])
+def test_one_jump_is_no_rate(jump: int, interval: float) -> None:
+    """On a disk that stands still: 0 at once and ever after. For looking again it is a fast fill."""
+    fills = each_seen([*REST, *((59.0 + interval * n, float(jump * MIB)) for n in range(1, 40))])[
+        60:
+    ]
+    assert {fill.rate for fill in fills} == {0.0}
+    assert fills[0].fastest == pytest.approx(jump * MIB / interval)
+
+
+@pytest.mark.parametrize("rate", [20 * MIB, 400 * MIB])
+@pytest.mark.parametrize("jump", [-1028, *JUMPS])
+def test_a_jump_followed_by_a_steady_fill_is_the_rate_of_the_fill(rate: int, jump: int) -> None:
+    """Down or up (a file that was deleted, whose one step counts as time in which nothing fell),
+    before the fill and amid it."""
+    before = [*REST, (59.01, float(jump * MIB))]
+    assert seen(filled(rate, [POLL] * 40, before)).rate == pytest.approx(rate, rel=1e-6)
+    amid = filled(rate, [POLL] * 40)
+    jumped = [*amid[:91], *((time, fallen + jump * MIB) for time, fallen in amid[91:])]
+    assert seen(jumped).rate == pytest.approx(rate, rel=0.01 if jump > 0 else 0.05)
+
+
+rests = st.lists(st.tuples(st.floats(0.002, 11.0), st.floats(0, 1)), min_size=1, max_size=40)
+jumps = st.integers(-(2**40), 0) | st.integers(2**34, 2**40)  # up, or by more than any other fall
+
+
+@given(rests, st.floats(0, 1e9), st.integers(0, 39), jumps, st.floats(0.1, 100))
+def test_with_one_jump_anywhere_the_rate_is_never_above_the_fastest_of_the_rest(
+    rest: list[tuple[float, float]], most: float, where: int, jump: int, silence: float
 ) -> None:
-    """An idle filesystem is polled every 50 ms at most: a fill of up to 1000 MiB/s, where 500
-    are assumed, is found below the level at most 50 ms after it crossed it, whenever it
-    begins and whatever it does."""
-    available, now, crossed_at, idle = float(GIB + headroom), 0.0, None, True
-    for step in range(400):
-        wait = LEVELS.poll_interval((int(available), 10**9), idle=idle)
-        speed = rate * shares[step % len(shares)]
-        idle = LEVELS.is_idle((speed, 0.0))
-        if available - GIB < speed * wait and crossed_at is None:
-            crossed_at = now + max(available - GIB, 0.0) / speed
-        available, now = available - speed * wait, now + wait
-        if int(available) < GIB:
-            assert crossed_at is not None
-            assert now - crossed_at <= 5 * FLOOR + 1e-6
-            return
+    """So a disk is full within a minute only if the rest alone fills it: whatever the intervals,
+    and whether the jump is down or up. Once nothing has fallen for three readings it is 0."""
+    readings = [(0.0, 0.0)]
+    for number, (interval, share) in enumerate(rest):
+        fall = most * share * interval + (jump if number == where % len(rest) else 0)
+        readings.append((readings[-1][0] + interval, readings[-1][1] + fall))
+    rounding = len(rest) / 0.002  # each reading is cut to whole bytes
+    assert 0 <= seen(readings).rate <= most * (1 + 1e-6) + rounding
+    assert seen(filled(0.0, [silence] * 3, readings)).rate == 0.0
+
+
+@pytest.mark.regression
+def test_polls_tell_a_jump_from_a_fill_between_two_observations() -> None:
+    """Both fell by 100 MiB in the quarter of a second since the last observation; only the polls
+    differ. Those within 1 ms of an observation are passed over."""
+    times = [59.0, *(59.0 + POLL * count for count in range(1, 25)), 59.2495]
+    filling, jumped = (
+        update_fill_rate(
+            seen(REST), FULL - 100 * MIB, 59.25, polled=zip(times, [0, *polled, 0], strict=True)
+        )
+        for polled in ([FULL - 4 * MIB * n for n in range(1, 25)], [FULL - 100 * MIB] * 24)
+    )
+    assert filling.rate == pytest.approx(400 * MIB, rel=0.05)
+    assert jumped.rate == 0.0
+    assert filling.fastest == jumped.fastest == 400 * MIB
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("trickle", [0, 4096])
+def test_a_fill_that_has_stopped_is_over_within_seconds(trickle: int) -> None:
+    """After 500 MiB/s for 2 s the rate falls as the silence grows; what a log writes meanwhile is
+    none of it. The fastest fill forgets slowly, the falls at once: three are kept at least."""
+    readings = filled(500 * MIB, [POLL] * 200)
+    assert len(seen(readings).falls) in (25, 26)
+    for seconds, at_most in ((1.0, 30 * MIB), (10.0, 3 * MIB), (31.0, 0), (480.0, 0)):
+        stopped = seen(filled(trickle * 2, [0.5] * round(seconds * 2), readings))
+        assert stopped.rate <= max(at_most, 2 * trickle) * 1.01
+        assert stopped.fastest >= 500 * MIB * 0.5 ** (seconds / 60.0) * 0.99
+        if seconds > 1:
+            assert [fall.amount for fall in stopped.falls] == [trickle] * 3
+    time, fallen = readings[-1]
+    assert seen([*readings, *((time + 0.1 * count, fallen) for count in (1, 2, 3))]).rate == 0.0
+
+
+def test_a_burst_of_some_polls_counts_over_a_quarter_of_a_second() -> None:
+    """20 MiB in 50 ms are no 400 MiB/s; a fill of 4 GiB/s is believed, half after 0.2 s."""
+    assert seen(filled(400 * MIB, [POLL] * 5)).rate <= 20 * MIB / 0.25
+    assert seen(filled(4.0 * GIB, [POLL] * 20)).rate >= 2 * GIB
+
+
+# ---- when an observation is due between two observations
+
+
+Amounts = Callable[[float], tuple[int, int]]
+"""Seconds -> bytes available and inodes free at that time."""
+
+
+def never() -> None:
+    """The notifier only answers."""
+
+
+def polls(levels: WatchedLevels, node: Amounts, end: float) -> tuple[list[float], bool]:
+    """The times of the polls until `end`, each when it is due, and whether the last one says that
+    an observation is due."""
+    notifier, now, times = ThresholdNotifier(levels, never), 0.0, list[float]()
+    assert notifier.due_at < 0.0, "the first poll is due at once"
+    while now < end:
+        times.append(now)
+        if notifier.update(Poll(now, *node(now))):
+            return times, True
+        now = notifier.due_at
+    return times, False
+
+
+def falling(start: float, bytes_per_second: float, inodes_per_second: float = 0.0) -> Amounts:
+    """2 GiB and 100 000 inodes, idle until `start`, which fall from then on."""
+
+    def node(now: float) -> tuple[int, int]:
+        elapsed = max(now - start, 0.0)
+        return int(2 * GIB - elapsed * bytes_per_second), int(100_000 - elapsed * inodes_per_second)
+
+    return node
+
+
+@pytest.mark.parametrize("before", [0, 100])
+def test_an_observation_is_due_below_a_level_however_long_the_filesystem_was_idle(
+    before: int,
+) -> None:
+    """At both levels none is; one byte or one inode below one is, also after a hundred polls with
+    the same numbers."""
+    for below in ((GIB - 1, 1000), (GIB, 999)):
+        notifier, now = ThresholdNotifier(LEVELS, never), 0.0
+        for _ in range(before):
+            assert not notifier.update(Poll(now, GIB, 1000))
+            now = notifier.due_at
+        assert notifier.update(Poll(now, *below))
+
+
+@pytest.mark.parametrize("available", [GIB, GIB + 30 * MIB, 3 * GIB])
+def test_an_idle_filesystem_is_polled_as_seldom_as_the_interval_allows(available: int) -> None:
+    """Two polls show that it is idle; all later ones are one idle interval apart, 50 ms close to
+    the level."""
+    times, due = polls(LEVELS, lambda _: (available, MANY), 100.0)
+    gaps = [later - earlier for earlier, later in pairwise(times[1:])]
+    idle = LEVELS.poll_interval((available, MANY), idle=True)
+    assert gaps == pytest.approx([idle] * len(gaps))
+    assert not due
+    assert len(gaps) > 10
+
+
+@pytest.mark.parametrize("node", [falling(1.0, 200.0 * MIB), falling(1.0, 0.0, 2000.0)])
+def test_a_fill_that_begins_makes_an_observation_due_before_a_level_is_crossed(
+    node: Amounts,
+) -> None:
+    """The filesystem is idle for 1 s: the next poll or the one after it finds the fill, so its
+    rate is known when the level comes."""
+    levels = WatchedLevels((GIB, 1000), (500.0 * MIB, 20_000.0), FLOOR, FLOOR)
+    times, due = polls(levels, node, 2.0)
+    assert due
+    assert 1.0 < times[-1] <= 1.0 + 2 * FLOOR
+    assert not levels.crossed(node(times[-1]))
+
+
+def test_a_fill_that_goes_on_makes_no_observation_due_until_a_level_is_crossed() -> None:
+    """It was there at the first poll: 2 GiB at 200 MiB/s are at the level of 1 GiB after 5.12 s."""
+    times, due = polls(LEVELS, falling(0.0, 200.0 * MIB), 100.0)
+    assert due
+    assert 5.12 < times[-1] <= 5.12 + FLOOR
+
+
+def test_a_fill_faster_than_assumed_shortens_the_interval_for_a_minute_after_its_end() -> None:
+    """1 000 MiB/s are found where 500 are assumed: half a minute later the filesystem is still
+    polled more often, and after three minutes as seldom as before. Two polls at one moment say
+    nothing about a rate."""
+    notifier, waits = ThresholdNotifier(LEVELS, never), list[float]()
+    for now, available in ((0.0, 4), (1.024, 3), (1.024, 2), (2.0, 3), (30.0, 3), (180.0, 3)):
+        assert not notifier.update(Poll(now, available * GIB, MANY))
+        waits.append(notifier.due_at - now)
+    idle = LEVELS.poll_interval((3 * GIB, MANY), idle=True)
+    assert max(waits[3:5]) < idle * 0.8
+    assert waits[5] == pytest.approx(idle)
+
+
+def test_writes_in_bursts_cause_at_most_four_observations_a_second() -> None:
+    """A write of 1 MiB at every second poll and idleness in between; each notification sets the
+    same levels again."""
+    levels = WatchedLevels((0, None), (1.0 * MIB, 1e12), 0.002, 0.002)
+    poll, now, due_at = 0, 0.0, list[float]()
+    notifier = ThresholdNotifier(levels, never)
+    while now < 5.0:
+        poll += 1
+        if notifier.update(Poll(now, 4096 * MIB - poll // 2 * MIB, MANY)):
+            due_at.append(now)
+            notifier = ThresholdNotifier(levels, never)
+        now = max(now, notifier.due_at)
+    assert len(due_at) > 10
+    assert all(later - earlier >= 0.25 for earlier, later in pairwise(due_at))

@@ -1,0 +1,322 @@
+"""What is read of a runtime: its answers, CRI-O's storage, and when it is asked again."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reclaim.cri import cri_pb2 as pb
+from reclaim.cri.containers_storage import store_of, stored_at, stored_layers
+from reclaim.cri.convert import GRACE_ANNOTATIONS, entries, stop_grace_seconds
+from reclaim.cri.inventory import GivenUp, Inventory, retried
+from reclaim.cri.status import CallError
+from reclaim.services import ContainerStatus, RuntimeVersion
+from reclaim.types import AnsweredLate, ConnectionLost, RemovalFailed, RuntimeUnavailable
+from reclaim.workers import Workers
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from tests.pure.values import SteppedClock, container
+
+# ---- messages
+
+names = st.text(max_size=20)
+
+
+@given(st.lists(st.tuples(names, names, st.integers(-(1 << 63), (1 << 63) - 1)), max_size=9))
+def test_the_entries_are_those_of_the_whole_message(listed: list[tuple[str, str, int]]) -> None:
+    """As protobuf's own parser reads them; fields that are not known (a number, a text, fixed ones)
+    are skipped, before and after."""
+    made = [pb.Container(id=i, image_ref=ref, created_at=at) for i, ref, at in listed]
+    answer = pb.ListContainersResponse(containers=made).SerializeToString()
+    extra = b"\x10\x96\x01" + b"\x1a\x03abc" + b"\x21" + bytes(8) + b"\x2d" + bytes(4)
+    found = [pb.Container.FromString(piece) for piece in entries(extra + answer + extra + answer)]
+    assert found == made * 2
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(given_bytes: bytes) -> None:
+    """No other error is raised, and all entries together are no longer than the bytes. A part of an
+    entry is never returned as one: no length, too short, an endless number, a group, half a field."""
+    with suppress(CallError):
+        assert sum(map(len, entries(given_bytes))) <= len(given_bytes)
+    whole = pb.ListImagesResponse(images=[pb.Image(id="a")]).SerializeToString()
+    for broken in (b"\x0a", b"\x0a\x05abc", b"\x0a" + b"\xff" * 11, b"\x0b", b"\x21\x00", b"\x80"):
+        with pytest.raises(CallError):
+            list(entries(whole + broken))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "- - 2",
+        "40 30 40",
+        "- 30 30",
+        "0 30 2",
+        "3601 - 3600",
+        "999999999 - 3600",
+        "9999999999 - 2",
+        "-5 x 2",
+    ],
+)
+def test_a_container_has_the_kubelets_grace_to_stop_and_an_hour_at_most(row: str) -> None:
+    """The deletion's, else the pod's, else 2 s, and never less; what is no number says nothing."""
+    *told, seconds = row.split()
+    annotations = zip(GRACE_ANNOTATIONS, told, strict=True)
+    assert stop_grace_seconds({name: text for name, text in annotations if text != "-"}) == int(
+        seconds
+    )
+
+
+# ---- CRI-O's storage: when images were pulled, by the kernel's stamps, and what they hold
+
+IMAGE, ARTIFACT = "a" * 64, "b" * 64
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """The directory of images, with one, beside an artifact."""
+    blobs = tmp_path / "artifacts" / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+    (blobs / ARTIFACT).write_text("{}")
+    (tmp_path / "overlay-images" / IMAGE).mkdir(parents=True)
+    pull(tmp_path / "overlay-images")
+    return tmp_path / "overlay-images"
+
+
+def pull(images: Path) -> None:
+    """As CRI-O writes an image: its files get their names by renaming."""
+    new = images / IMAGE / ".tmp-manifest"
+    new.write_text("{}")
+    new.rename(images / IMAGE / "manifest")
+
+
+def test_an_image_is_as_old_as_its_directory_and_an_artifact_as_its_manifest(images: Path) -> None:
+    """Times that anybody may set count for nothing; a pull of an image that is there makes it young.
+    What is missing dates nothing, nor does any other directory."""
+    artifact = images.parent / "artifacts" / "blobs" / "sha256" / ARTIFACT
+    for path in (images / IMAGE, images / IMAGE / "manifest", artifact):
+        os.utime(path, (0.0, 0.0))
+    found = stored_at(str(images))
+    assert found == {IMAGE: (images / IMAGE).stat().st_ctime, ARTIFACT: artifact.stat().st_ctime}
+    while stored_at(str(images))[IMAGE] == found[IMAGE]:  # the clock that stamps files ticks slowly
+        pull(images)
+    assert stored_at(str(images))[IMAGE] > found[IMAGE]
+    artifact.unlink()
+    artifact.parent.rmdir()
+    assert stored_at(str(images)).keys() == {IMAGE}
+    assert [stored_at(path) for path in ("", "/nowhere/overlay-images", str(images.parent))] == [
+        {}
+    ] * 3
+
+
+@pytest.mark.parametrize(
+    ("reported", "store"),
+    [
+        ("/var/lib/containers/storage/overlay-images", "/var/lib/containers/storage"),
+        ("/var/lib/containers/storage/overlay-containers/", "/var/lib/containers/storage"),
+        ("/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs",) * 2,
+        ("/var/lib/docker/", "/var/lib/docker"),
+    ],
+)
+def test_the_content_is_beside_what_cri_o_reports(reported: str, store: str) -> None:
+    """Other runtimes report the directory that holds it."""
+    assert store_of(reported) == store
+
+
+LISTED = f'[{{"id": "{IMAGE}", "layer": "top", "mapped-layers": ["mapped"]}}, {{"id": "c", "layer": "other"}}, {{"id": "d"}}]'
+LAYERS = """[
+    {"id": "base", "diff-size": 300}, {"id": "top", "parent": "base", "diff-size": 30},
+    {"id": "mapped", "parent": "base", "diff-size": 31}, {"id": "other", "parent": "base"},
+    {"id": "container", "parent": "top", "diff-size": 5}
+]"""
+CIRCLE = '[{"id": "top", "parent": "b", "diff-size": -1}, {"id": "b", "parent": "top"}]'
+
+
+@pytest.mark.parametrize(
+    ("listed", "layers", "held"),
+    [
+        (
+            LISTED,
+            LAYERS,
+            {
+                IMAGE: {"top": 30, "mapped": 31, "base": 300},
+                "c": {"other": 0, "base": 300},
+                "d": {},
+            },
+        ),
+        ('[{"id": "c", "layer": "top"}]', CIRCLE, {"c": {"top": 0, "b": 0}}),
+        ("{}", '"no list"', None),
+        ('[{"layer": "top"}]', LAYERS, None),
+        *((LISTED, f"[{layer}]", None) for layer in ('{"parent": "base"}', '["base"]', '"base"')),
+        *((LISTED, f'[{{"id": "base", "diff-size": {size}}}]', None) for size in ("null", '"x"')),
+        (LISTED, "null", None),
+        ("1", LAYERS, None),
+        ("{", LAYERS, None),
+    ],
+)
+def test_an_image_holds_its_layers_down_to_the_base(
+    images: Path, listed: str, layers: str, held: dict[str, dict[str, int]] | None
+) -> None:
+    """Also the copies of its top layer for user namespaces; one whose size is not said counts
+    nothing, and a circle has an end. Files that are none of a storage, or not there, tell nothing."""
+    assert stored_layers(str(images)) is None
+    (images.parent / "overlay-layers").mkdir()
+    (images / "images.json").write_text(listed)
+    (images.parent / "overlay-layers" / "layers.json").write_text(layers)
+    found = stored_layers(str(images))
+    assert (found and found.of_images) == held
+
+
+# ---- what is asked once, by several who read at once
+
+VOLUMES = (("volume:1",),)
+
+
+class Mounting(MemoryRuntime):
+    """Its containers mount images, which it reports or not."""
+
+    says_volumes = True
+    minor = 1
+
+    def __init__(self, workers: Workers | None = None, containers: int = 3) -> None:
+        super().__init__(SteppedClock(at=50.0))
+        self.hold(*(container(f"c{number}") for number in range(containers)))
+        self.inventory = Inventory(self, MemoryPods(), clock=self.clock, workers=workers)
+
+    def version(self) -> RuntimeVersion:
+        return RuntimeVersion("containerd", f"2.{self.minor}.0")
+
+    def container_status(self, container_id: str) -> ContainerStatus | None:
+        """As it is when the answer leaves."""
+        volumes = VOLUMES if self.says_volumes else ()
+        status = super().container_status(container_id)
+        return None if status is None else status._replace(image_volumes=volumes)
+
+    def asked(self) -> int:
+        """How often a status was asked for."""
+        return self.calls.count("container_status")
+
+    def meanwhile(self, happens: Callable[[], object]) -> None:
+        """While the next status is on its way."""
+
+        def then() -> None:
+            del self.on_call["container_status"]
+            happens()
+
+        self.on_call["container_status"] = then
+
+    def read(self, wanted: Callable[[], bool] = lambda: True) -> int:
+        """How many containers say what they mount."""
+        listing = self.inventory.snapshot(self.clock.monotonic(), wanted).listing
+        assert set(listing.image_volumes.values()) <= {VOLUMES}
+        return len(listing.image_volumes)
+
+
+@pytest.mark.regression
+def test_statuses_are_asked_for_side_by_side() -> None:
+    """Four at once, and no fewer because a thread is missing: then the caller asks alone. One that
+    fails fails the reading, whoever has asked for it."""
+    assert Mounting(Workers("statuses", 0)).read() == 3
+    runtime = Mounting(Workers("statuses", 3), 8)
+    together = threading.Barrier(4)
+    runtime.on_call["container_status"] = lambda: together.wait(60.0)
+    assert runtime.read() == 8
+    runtime = Mounting(Workers("statuses", 3), 8)
+
+    def fails() -> None:
+        if runtime.asked() == 5:
+            raise AnsweredLate("it did not answer in time")
+
+    runtime.on_call["container_status"] = fails
+    with pytest.raises(AnsweredLate):
+        runtime.read()
+
+
+def test_what_was_answered_is_not_asked_again() -> None:
+    """Whoever begins, ends, or is given up in between: the next one goes on from there."""
+    runtime = Mounting()
+    runtime.meanwhile(runtime.read)
+    assert runtime.read() == 3
+    asked = runtime.asked()
+    assert (runtime.read(), runtime.asked()) == (3, asked)
+    runtime = Mounting()
+    with suppress(GivenUp):
+        runtime.read(lambda: runtime.asked() < 2)
+    assert (runtime.read(), runtime.asked()) == (3, 3)
+
+
+def test_what_a_runtime_does_not_report_is_not_kept_for_the_one_that_replaces_it() -> None:
+    """Nor if somebody else has noticed the other one first: an image that is mounted would look
+    unused."""
+    runtime = Mounting()
+    runtime.says_volumes = False
+
+    def replaced() -> None:
+        runtime.minor, runtime.says_volumes = 2, True
+        runtime.connections_made += 1
+        with suppress(GivenUp):
+            runtime.read(lambda: False)
+
+    runtime.meanwhile(replaced)
+    assert runtime.read() == 3
+
+
+# ---- only a read that lost its connection is repeated, and only for a moment
+
+LOST, LATE = ConnectionLost("connection refused"), AnsweredLate("no answer within 10 s")
+
+
+def answers(*given: Exception | str) -> tuple[Callable[[], str], list[Exception | str]]:
+    """A read that gives these answers one after another, and those that are left; the last is
+    repeated."""
+    left = list(given)
+
+    def read() -> str:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return read, left
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2, 4])
+def test_a_lost_connection_is_tried_again_at_once_and_then_with_growing_waits(lost: int) -> None:
+    """A runtime that restarts is back within a moment: at once, then after 50, 100 and 200 ms."""
+    slept: list[float] = []
+    assert retried(answers(*[LOST] * lost, "here")[0], sleep=slept.append) == "here"
+    assert slept == [0.05, 0.1, 0.2][: max(lost - 1, 0)]
+
+
+@pytest.mark.parametrize("before", [[], [LOST]])
+@pytest.mark.parametrize("error", [LATE, RemovalFailed("refused"), OSError("defect")])
+def test_after_other_errors_a_read_is_not_repeated(
+    before: list[Exception], error: Exception
+) -> None:
+    """A read that exceeded its deadline would take as long again; each attempt is judged by itself."""
+    read, left = answers(*before, error, "here")
+    with pytest.raises(type(error)) as raised:
+        retried(read, sleep=lambda _: None)
+    assert (raised.value, left) == (error, ["here"])
+
+
+def test_after_the_time_for_retries_the_last_error_is_raised() -> None:
+    """A runtime that is down for the whole half second is unavailable, after a few attempts; no wait
+    is longer than half of it, so that the last attempt comes before it is over."""
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        time.sleep(seconds)
+
+    with pytest.raises(RuntimeUnavailable, match="connection refused"):
+        retried(answers(LOST)[0], sleep=sleep)
+    assert 0 < max(slept) <= 0.25
+    assert sum(slept) <= 0.5

@@ -1,1 +1,0 @@
-"""The kubelet as a peer."""

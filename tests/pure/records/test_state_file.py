@@ -1,0 +1,443 @@
+"""The file of what is known of images: old stays old and young stays young over a restart, whatever
+happened to the wall clock, and what cannot be believed is refused in a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eviction.records.state_file import (
+    LARGEST_BYTES,
+    Moment,
+    RecordFile,
+    current_boot_id,
+    current_machine_id,
+    records_from_json,
+    records_json,
+)
+from reclaim.images.records import Loaded
+from reclaim.types import ImageRecord
+from tests.expected import expect
+from tests.pure.values import SteppedClock, image_id
+
+DAY = 86_400.0
+ONE, TWO = image_id(1), image_id(2)
+SAVED = Moment(monotonic=50_000.0, wall=1_800_000_000.0, boot_id="boot-1")
+RECORDS = {ONE: ImageRecord(40_000.0, 49_000.0), TWO: ImageRecord(-5 * DAY)}
+WENT = ImageRecord(
+    40_000.0, uses=3, returned=1, counted_since=SAVED.monotonic - DAY, tag="app:1", removed=True
+)
+GONE = {TWO: WENT, ONE: ImageRecord(40_000.0)}
+TEXT = records_json(RECORDS, SAVED, GONE)
+NONE = "it is no file of image records"
+EXPECTED = Path(__file__).with_name("images.json")
+Ages = dict[str, tuple[float, float | None]]
+
+
+def ages(records: Mapping[str, ImageRecord], now: float) -> Ages:
+    """Seconds since first detection and since last use, to the millisecond."""
+    return {
+        known: (
+            round(now - record.first_detected, 3),
+            None if record.last_used is None else round(now - record.last_used, 3),
+        )
+        for known, record in records.items()
+    }
+
+
+def older(seconds: float) -> Ages:
+    """The ages at the save, and so many seconds more."""
+    return ages(RECORDS, SAVED.monotonic + seconds)
+
+
+def ages_at(
+    monotonic: float, wall_after_save: float, boot_id: str, machine: str = "", text: bytes = TEXT
+) -> Ages:
+    """The ages after a load at this moment."""
+    now = Moment(monotonic, SAVED.wall + wall_after_save, boot_id, machine)
+    return ages(records_from_json(text, now).records, monotonic)
+
+
+# ---- the text
+
+
+def test_the_text_is_readable_and_what_has_gone_is_in_its_order() -> None:
+    """Times are wall time, and the moment of the save stands beside them in both clocks. In another
+    boot times are ages."""
+    expect(EXPECTED, TEXT.decode())
+    found = records_from_json(TEXT, SAVED)
+    assert (found.records, found.gone, list(found.gone)) == (RECORDS, GONE, [TWO, ONE])
+    rebooted = records_from_json(TEXT, Moment(50.0, SAVED.wall + DAY, "boot-2")).gone[TWO]
+    assert rebooted == replace(WENT, first_detected=50.0 - 10_000.0, counted_since=50.0 - DAY)
+    now = [SAVED, replace(SAVED, monotonic=60_000.0), replace(SAVED, boot_id="boot-2")]
+    now += [replace(SAVED, boot_id=""), replace(SAVED, monotonic=40_000.0)]
+    clocks = [records_from_json(TEXT, each).saved for each in now]
+    assert clocks == [(SAVED.monotonic, SAVED.wall)] * 2 + [None] * 3
+    assert found.at == SAVED.wall
+
+
+times = st.floats(-10 * DAY, SAVED.monotonic)
+counts = st.integers(0, 10**9)
+records = st.builds(
+    ImageRecord,
+    times,
+    st.none() | times,
+    uses=counts,
+    returned=counts,
+    pulled=st.sampled_from([True, False, None]),
+    handlers=st.sampled_from([("",), ("", "kata-clh")]),
+    first_listed=st.none() | times,
+    counted_since=st.none() | times,
+    tag=st.text(max_size=5),
+    removed=st.booleans(),
+)
+
+
+@given(
+    st.dictionaries(st.integers(1, 9).map(image_id), records, max_size=3),
+    st.floats(0, 10 * DAY),
+    st.floats(-2e9, 2e9),
+    st.booleans(),
+)
+def test_a_restart_makes_no_young_image_old_and_no_old_one_young(
+    known: dict[str, ImageRecord], away: float, stepped: float, rebooted: bool
+) -> None:
+    """Whatever the wall clock did: nothing ages by more than has passed; in the same boot by exactly
+    that, and after a reboot nothing is younger than at the save unless the clock was set back.
+    All else survives as it was."""
+    boot, monotonic = ("boot-2", 5.0) if rebooted else (SAVED.boot_id, SAVED.monotonic + away)
+    now = Moment(monotonic, SAVED.wall + away + stepped, boot)
+    found = records_from_json(records_json(known, SAVED, {}), now).records
+    assert found.keys() == known.keys()
+    for name, before in known.items():
+        after = found[name]
+        for time in ("first_detected", "last_used", "first_listed", "counted_since"):
+            earlier, later = getattr(before, time), getattr(after, time)
+            assert (earlier is None) == (later is None)
+            if earlier is not None:
+                age_before, age_after = SAVED.monotonic - earlier, monotonic - later
+                assert -1e-3 <= age_after <= age_before + away + 1e-3
+                if not rebooted or away + stepped >= 0:
+                    passed = 0 if rebooted else away
+                    assert age_after == pytest.approx(age_before + passed, abs=1e-3)
+                after = replace(after, **{time: earlier})
+        assert after == before
+
+
+@pytest.mark.parametrize("stepped", [0.0, -10_000 * DAY, 10_000 * DAY])
+def test_a_restart_in_the_same_boot_does_not_care_for_the_wall_clock(stepped: float) -> None:
+    """60 s later by the monotonic clock everything is 60 s older."""
+    assert ages_at(50_060.0, 60.0 + stepped, "boot-1") == older(60.0)
+
+
+def test_after_a_reboot_everything_is_as_old_as_at_the_save() -> None:
+    """A wall clock that was set forward, by however much, makes no young image ancient; one that is
+    an hour behind makes all an hour younger, a dead one all young. So it is where monotonic clocks
+    cannot be compared: one went back, or a boot is not known, also where neither is."""
+    unknown = records_json(RECORDS, replace(SAVED, boot_id=""), {})
+    for wall in (0.0, 300.0, 10_000 * DAY):
+        assert ages_at(20.0, wall, "boot-2") == older(0.0)
+    assert ages_at(10.0, 9_000.0, "boot-1") == ages_at(60_000.0, 9_000.0, "") == older(0.0)
+    assert ages_at(60_000.0, 9_000.0, "", text=unknown) == older(0.0)
+    (_, (age, _)) = older(-3600.0).values()
+    assert ages_at(20.0, -3600.0, "boot-2") == {ONE: (6_400.0, 0.0), TWO: (age, None)}
+    assert ages_at(20.0, -20_000 * DAY, "boot-2") == {ONE: (0.0, 0.0), TWO: (0.0, None)}
+
+
+@pytest.mark.parametrize("written", ["", "machine-1"])
+def test_a_machine_that_is_not_known_is_no_other_one(written: str) -> None:
+    """Not every machine has an id: the rules of boots hold."""
+    text = records_json(RECORDS, replace(SAVED, machine_id=written), {})
+    for machine in ("", "machine-1"):
+        assert ages_at(50_060.0, 60.0, "boot-1", machine, text) == older(60.0)
+
+
+def changed(fields: str) -> bytes:
+    """A good text with other fields: of two the last one counts."""
+    return TEXT.rstrip()[:-1] + f", {fields}}}".encode()
+
+
+OF_NO_RECORD = """
+7
+{}
+{"first_detected": NaN}
+{"first_detected": Infinity}
+{"first_detected": 1e400}
+{"first_detected": "1"}
+{"first_detected": 1.0, "last_used": -1e300}
+{"first_detected": 1.0, "last_used": "x"}
+{"first_detected": 1.0, "uses": true}
+{"first_detected": 1.0, "uses": 1000000000000000000000000000000}
+{"first_detected": 1.0, "uses": -1}
+{"first_detected": 1.0, "returned": "1"}
+{"first_detected": 1.0, "returned": 2000000000}
+{"first_detected": 1.0, "pulled": 1}
+{"first_detected": 1.0, "tag": 7}
+"""
+OF_NO_FILE = """
+"kind": "other"
+"version": 2
+"version": "1"
+"images": []
+"gone": []
+"saved": null
+"saved": {"wall": 1.0}
+"saved": {"wall": "x", "monotonic": 1.0, "boot_id": "boot-1"}
+"saved": {"wall": true, "monotonic": 1.0, "boot_id": "boot-1"}
+"saved": {"wall": NaN, "monotonic": 1.0, "boot_id": "boot-1"}
+"saved": {"wall": 1.0, "monotonic": -1e300, "boot_id": "boot-1"}
+"saved": {"wall": 1.0, "monotonic": -1e9, "boot_id": "boot-1"}
+"saved": {"wall": 1.0, "monotonic": 1.0, "boot_id": "", "machine_id": 7}
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"", TEXT[:-20], b"\xff\xfe\x00\x00\x80", b"[" * 200_000, b"1" * 10_000, b"[]", b"null"),
+        *map(changed, OF_NO_FILE.strip().splitlines()),
+        *(
+            changed(f'"{known}": {{"{ONE}": {entry}}}')
+            for known in ("images", "gone")
+            for entry in OF_NO_RECORD.strip().splitlines()
+        ),
+    ],
+)
+def test_what_cannot_be_believed_is_refused_in_a_sentence(text: bytes) -> None:
+    """The whole of it: losing it is harmless, half of it is not worth the doubt."""
+    with pytest.raises(ValueError, match=rf"^({NONE}|it holds an impossible (time|number))"):
+        records_from_json(text, SAVED)
+
+
+def test_fields_that_are_not_known_are_passed_over_and_no_time_is_after_the_save() -> None:
+    """A later version may write more beside what this one reads; no image was first seen after its
+    record was written."""
+    future = f'{{"first_detected": {SAVED.wall + DAY}, "last_used": {SAVED.wall + DAY}, "size": 7}}'
+    text = changed(f'"comment": "hello", "images": {{"{ONE}": {future}}}')
+    found = records_from_json(text, SAVED).records
+    assert ages(found, SAVED.monotonic) == {ONE: (0.0, 0.0)}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["kind", "version", "saved", "images", "wall", ONE]), inner, max_size=4
+        )
+    ),
+)
+
+
+@given(
+    st.binary(max_size=300)
+    | json_values.map(lambda value: json.dumps(value).encode())
+    | st.builds(
+        lambda at, byte: TEXT[:at] + bytes([byte]) + TEXT[at + 1 :],
+        st.integers(0, len(TEXT) - 1),
+        st.integers(0, 255),
+    )
+)
+def test_bytes_of_any_kind_are_records_or_refused(text: bytes) -> None:
+    """Also a good text with one byte changed: nothing else is raised, and no time is after now."""
+    with suppress(ValueError):
+        found = records_from_json(text, SAVED).records
+        assert all(record.first_detected <= SAVED.monotonic for record in found.values())
+
+
+# ---- the file
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the file is to be: its directory is not there yet."""
+    return tmp_path / "lib" / "reclaimd" / "images.json"
+
+
+def file_at(path: Path, clock: SteppedClock | None = None, **ids: str) -> RecordFile:
+    """The file of one process."""
+    return RecordFile(str(path), clock or SteppedClock(), **{"boot_id": "boot-1", **ids})
+
+
+def saved(path: Path, clock: SteppedClock | None = None) -> RecordFile:
+    """A file that holds RECORDS."""
+    file = file_at(path, clock)
+    assert file.save(RECORDS, {}) == ""
+    return file
+
+
+def test_what_was_saved_is_loaded_by_the_next_process(path: Path) -> None:
+    """30 s later in the same boot; what has gone too. Directory and file are for their owner only,
+    and what a killed save left behind is cleared away, not read or written through."""
+    clock, precious = SteppedClock(at=SAVED.monotonic), path.parent / "precious"
+    file = saved(path, clock)
+    precious.write_text("precious")
+    (path.parent / ".images.json.new").symlink_to(precious)
+    assert file.save(RECORDS, GONE) == ""
+    assert precious.read_text() == "precious"
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in (path.parent, path)]
+    assert (modes, sorted(os.listdir(path.parent))) == ([0o700, 0o600], ["images.json", "precious"])
+    clock.step(30.0)
+    (path.parent / ".images.json.new").write_text('{"half')
+    loaded = file_at(path, clock).load()
+    assert (loaded.problem, ages(loaded.records, clock.monotonic())) == ("", older(30.0))
+    assert list(loaded.gone) == [TWO, ONE]
+    assert file.save({ONE: ImageRecord(1.0)}, {}) == ""
+    found = file_at(path, clock).load()
+    assert found.records.keys() == {ONE}
+    assert found.gone == {}
+
+
+def test_nothing_to_save_creates_nothing_and_what_is_unchanged_is_written_once_an_hour(
+    path: Path,
+) -> None:
+    """A reboot forgets what ran since the last save. A missing file is no problem."""
+    clock = SteppedClock()
+    file = file_at(path, clock)
+    assert file.load() == Loaded()
+    for _ in range(2):
+        assert file.save({}, {}) == ""
+        clock.step(3600.0)
+    assert not path.parent.exists()
+    assert file.save(RECORDS, {}) == ""
+    first, other = path.stat().st_ino, file_at(path, clock)
+    assert other.save(other.load().records, {}) == ""
+    for seconds, unchanged in ((3599.0, True), (1.0, False)):
+        clock.step(seconds)
+        assert file.save(dict(RECORDS), {}) == ""
+        assert (path.stat().st_ino == first) is unchanged
+
+
+def place(path: Path, what: str) -> None:
+    """Something else in place of the file, beside a good one; or a good one in the wrong way."""
+    good = path.with_name("good.json")
+    saved(good)
+    match what:
+        case "a symlink":
+            path.symlink_to(good)
+        case "a pipe":
+            os.mkfifo(path)
+        case "a directory":
+            path.mkdir()
+        case "a terabyte":  # sparse; it costs no more than the 16 MiB that are allowed
+            path.touch(0o600)
+            os.truncate(path, 2**40)
+        case "below a symlink":
+            good.rename(path)
+            path.parent.rename(path.parent.with_name("elsewhere"))
+            path.parent.symlink_to("elsewhere")
+        case "below a file":
+            path.parent.rename(path.parent.with_name("elsewhere"))
+            path.parent.touch()
+        case "of another user":
+            good.rename(path)
+            os.chown(path, 65534, 65534)
+        case mode:
+            good.rename(path)
+            path.chmod(int(mode, 8))
+
+
+PLACES = """
+a symlink       | is not used:                   | not a regular file
+a pipe          | not a regular file             | not a regular file
+a directory     | is not used:                   | cannot be saved
+below a symlink | is not used:                   | cannot be saved
+below a file    | is not used:                   | cannot be saved
+a terabyte      | it is no file of image records |
+0620            | others may write it            |
+0602            | others may write it            |
+of another user | others may write it            |
+"""
+
+
+@pytest.mark.parametrize("row", PLACES.strip().splitlines())
+def test_what_others_may_have_put_there_is_not_used(path: Path, row: str) -> None:
+    """Neither read nor followed, nor waited for; a user who can write it could make young images
+    seem old. What could not be saved is not taken for saved."""
+    what, problem, save = map(str.strip, row.split("|"))
+    if what == "of another user" and os.geteuid() != 0:
+        pytest.skip("needs root to give a file away")
+    place(path, what)
+    file = file_at(path)
+    assert file.load().records == {}
+    assert problem in file.load().problem
+    for _ in range(2 if save else 0):
+        assert save in file.save({ONE: ImageRecord(1.0)}, {})
+
+
+def test_what_cannot_be_saved_leaves_the_old_file(path: Path, tmp_path: Path) -> None:
+    """More records than a load would read; a name with a NUL, or longer than any filesystem has."""
+    file = saved(path)
+    before = path.read_bytes()
+    many = {f"sha256:{number:0240d}": ImageRecord(0.0) for number in range(LARGEST_BYTES // 300)}
+    assert "larger than 16 MiB" in file.save(many, {})
+    assert path.read_bytes() == before
+    for name in ("a\0b", "n" * 300):
+        assert file_at(tmp_path / name).load().records == {}
+        assert "cannot be saved" in file_at(tmp_path / name).save(RECORDS, {})
+
+
+@pytest.mark.regression
+def test_the_file_of_a_cloned_machine_is_not_used_and_then_replaced(path: Path) -> None:
+    """Images count as new, one sentence says why, and the next save makes the file this machine's
+    own."""
+    file_at(path, machine_id="a" * 32).save(RECORDS, {})
+    here = file_at(path, boot_id="boot-2", machine_id="b" * 32)
+    problem = f"the state file {path} is not used: it is of another machine; images count as new"
+    assert here.load() == Loaded(problem=problem)
+    assert here.save(RECORDS, {}) == ""
+    assert here.load().records.keys() == RECORDS.keys()
+
+
+@pytest.mark.parametrize(
+    "content", [b"0123456789abcdef" * 2 + b"\n", b"uninitialized\n", b"", b"\xff"]
+)
+def test_only_an_id_of_32_digits_is_a_machines(tmp_path: Path, content: bytes) -> None:
+    """machine-id(5): it may be empty or `uninitialized` until the first boot. This boot has one."""
+    path = tmp_path / "machine-id"
+    assert current_machine_id(str(path)) == ""
+    path.write_bytes(content)
+    assert current_machine_id(str(path)) == (content.decode().strip() if len(content) > 30 else "")
+    assert current_boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(max_size=200))
+def test_a_file_of_any_bytes_never_raises(tmp_path: Path, content: bytes) -> None:
+    """No records, and one sentence that names the file."""
+    path = tmp_path / "images.json"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    loaded = file_at(path).load()
+    assert loaded.records == {}
+    assert loaded.problem.startswith(f"the state file {path} is not used: {NONE}")
+    assert "\n" not in loaded.problem
+
+
+@pytest.mark.regression
+def test_a_state_file_that_does_not_answer_is_waited_for_a_second(path: Path) -> None:
+    """Its filesystem hangs: the sentence says it, and the caller goes on."""
+    let_go = threading.Event()
+
+    class Held(SteppedClock):
+        """Whoever reads the file waits here."""
+
+        def wall(self) -> float:
+            """Not before it is let go."""
+            assert let_go.wait(60.0)
+            return super().wall()
+
+    saved(path)
+    problem = file_at(path, Held()).load().problem
+    assert problem.endswith("is not used: it did not answer within 1 s; images count as new")
+    let_go.set()

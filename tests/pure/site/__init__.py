@@ -1,1 +1,0 @@
-"""Pure tests of the page for the web."""

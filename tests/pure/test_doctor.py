@@ -1,0 +1,381 @@
+"""The checks of doctor: facts of a node, and all that is printed of them (`doctor.txt`)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from eviction.cli.doctor import lines
+from eviction.configuration.effective import Configuration, load
+from eviction.doctor import checks
+from eviction.doctor.checks import CHECKS, EARLIEST_WALL, examine
+from eviction.doctor.facts import Facts, Runtime
+from eviction.survey.caches import Cache
+from eviction.survey.filesystem_facts import filesystem_facts
+from eviction.types import Threshold
+from eviction.wording.configuration_warnings import Finding, Severity
+from reclaim.evidence.states import Distrust, Why
+from reclaim.kubelet.pull_records import PullRecords, record_names
+from reclaim.services import RuntimeVersion
+from reclaim.types import ImageRecord, Listing
+from signals.mounts import Mount
+from signals.types import (
+    FilesystemIdentity,
+    FilesystemRole,
+    FsLayout,
+    FsStats,
+    Signal,
+    SignalObservations,
+    Unavailable,
+)
+from tests.expected import expect
+from tests.pure.values import (
+    GIB,
+    MIB,
+    NOW_NS,
+    container,
+    image,
+    observation,
+    observations_of,
+    threshold,
+)
+
+NODEFS, IMAGEFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS
+SIGNALS = (Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE)
+CACHE = Signal("buildcache.available")
+UNCOLLECTED = Cache("/var/lib/kubelet/pods/u1/volumes/kubernetes.io~empty-dir/hub", 12 * GIB, 1)
+STORES = "/var/lib/containerd/io.containerd.snapshotter.v1"
+KUBELET = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+
+def filesystem(**fields: int) -> FsStats:
+    """10 GiB, half of it available, no reserve; `fields` replace values."""
+    usual = {"available_bytes": 5 * GIB, "free_bytes": 5 * GIB, "capacity_bytes": 10 * GIB}
+    return FsStats(**{**usual, "inodes_free": 500, "inodes_total": 1000, **fields}, time=0.0)
+
+
+def seen(kind: str = "ext4", **fields: int) -> SignalObservations:
+    """Both filesystems on one device; `fields` replace values of it."""
+    stats = filesystem(**fields)
+    observations = [observation(signal, stats.available_bytes, 10 * GIB) for signal in SIGNALS]
+    filesystems = {
+        role: (FilesystemIdentity(f"/{role}", 1, "/dev/sda", kind), stats)
+        for role in (NODEFS, IMAGEFS)
+    }
+    return replace(observations_of(*observations), filesystems=filesystems)
+
+
+def marks(*texts: str) -> tuple[Threshold, ...]:
+    return tuple(threshold(signal, text) for signal, text in zip(SIGNALS, texts, strict=False))
+
+
+SEEN, MARKS = seen(), marks("15%", "15%")
+PAUSE, APP = image(1, "registry.k8s.io/pause:3.10", pinned=True), image(2, "registry.example/app:1")
+LISTING = Listing((PAUSE, APP), (container("c", references=(APP.id,)),))
+SIDE_LOADED = {
+    APP.id: ImageRecord(0.0, 5.0, pulled=False),
+    PAUSE.id: ImageRecord(0.0, pulled=False),
+}
+OF_GONE_IMAGES = PullRecords(frozenset().union(*map(record_names, (image(2), image(7), image(8)))))
+NO_RECORDS = PullRecords(problem="no such directory")
+
+
+def configured(thresholds: tuple[Threshold, ...] = MARKS, **fields: object) -> Configuration:
+    """Beside no kubelet; these marks are in force whatever the fields say."""
+    return load(None, {}, fields).model_copy(update={"thresholds": thresholds})
+
+
+def at_endpoint(mode: int, owner: int = 0) -> os.stat_result:
+    return os.stat_result((stat.S_IFSOCK | mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
+
+
+RUNTIME = Runtime(
+    RuntimeVersion("containerd", "2.1.4"),
+    LISTING,
+    "registry.k8s.io/pause:3.10",
+    records={APP.id: ImageRecord(0.0, 5.0, pulled=True)},
+    pulls=PullRecords(record_names(APP)),
+)
+IN_ORDER: dict[str, Any] = {
+    "configuration": configured(),
+    "observations": SEEN,
+    "wall": NOW_NS / 1e9,
+    "filesystems": (),
+    "xfs_hints": {},
+    "caches": (),
+    "buildkitd": {},
+    "runtime": RUNTIME,
+    "runtime_problem": "",
+    "endpoint": "/s",
+    "socket": at_endpoint(0o660),
+    "imagefs": f"{STORES}.overlayfs",
+    "snapshotters": {"overlayfs": 40, "native": 0},
+    "content_device": 1,
+    "function_problems": (),
+    "unwritable": {},
+    "symlinks": {},
+    "inotify_limit": 1024,
+    "inotify_used": 12,
+    "history_problem": "",
+    "daemon_problem": "",
+    "daemon": {},
+    "installed": True,
+}
+
+
+def node(**fields: Any) -> Facts:
+    """A node in order, of which everything is known; `fields` replace facts, also those of the
+    runtime, and with `marks` and `keep` what is configured."""
+    of_runtime = {name: fields.pop(name) for name in list(fields) if name in Runtime.__slots__}
+    if "marks" in fields:
+        fields["configuration"] = configured(fields.pop("marks"))
+    if "keep" in fields:
+        fields["configuration"] = configured(keepImagesNotPulled=fields.pop("keep"))
+    return Facts(**{**IN_ORDER, "runtime": replace(RUNTIME, **of_runtime), **fields})
+
+
+def unknown(**fields: Any) -> Facts:
+    """A node whose runtime is down, and of which nothing was read."""
+    nothing = dict.fromkeys(("socket", "imagefs", "content_device", "inotify_limit"))
+    usual = {
+        "observations": observations_of(),
+        "runtime": Runtime(),
+        "endpoint": "",
+        "snapshotters": {},
+    }
+    return replace(node(), **{**nothing, **usual, "inotify_used": 0, **fields})
+
+
+def of_version(name: str, version: str, **fields: Any) -> Facts:
+    return node(version=RuntimeVersion(name, version), **fields)
+
+
+def holding(*references: str, age_seconds: float = 3600.0) -> Facts:
+    """With one container: what it says of its image, and how long ago it was created."""
+    one = container("4711", references=references, age_seconds=age_seconds)
+    return node(listing=replace(LISTING, containers=(one,)))
+
+
+def with_rows(
+    rows: Mapping[str, list[str]], frees: str = "nodefs", mark: str = "", **observed: Any
+) -> Facts:
+    """With a disk for a cache, these rows, and a program `prune`; `observed` replaces observations."""
+    configuration = configured(
+        (*MARKS, threshold(CACHE, mark)) if mark else MARKS,
+        filesystems=[{"name": "buildcache", "path": "/buildcache"}],
+        reclaimFunctions=[{"name": "prune", "exec": ["/bin/true"], "frees": frees}],
+        reclaimTable=rows,
+    )
+    cache = FilesystemIdentity("/buildcache", 2, "/dev/sdb", "ext4"), filesystem()
+    signals = {**SEEN.signals, CACHE: observation(CACHE, 5 * GIB, 10 * GIB)}
+    filesystems = {**SEEN.filesystems, CACHE.filesystem: cache}
+    observations = replace(SEEN, signals=signals, filesystems=filesystems)
+    return node(configuration=configuration, observations=replace(observations, **observed))
+
+
+def of_mount(kind: str, *options: str, observations: SignalObservations = SEEN) -> Facts:
+    mounts = {"/nodefs": Mount("/", "8:1", kind, "/dev/sda", options)} if kind else {}
+    return node(filesystems=filesystem_facts(observations, mounts))
+
+
+def beside(
+    path: Path, fields: str, thresholds: tuple[Threshold, ...] = MARKS, **facts: Any
+) -> Facts:
+    """Beside a kubelet whose file has these fields."""
+    path.write_text(KUBELET + fields)
+    return node(configuration=configured(thresholds, kubeletConfig=str(path)), **facts)
+
+
+def unavailable(role: FilesystemRole, reason: str) -> SignalObservations:
+    return replace(SEEN, unavailable=(Unavailable(role, reason),))
+
+
+DOUBT = Distrust(Why.EXCHANGED, "it was exchanged")
+SPLIT = replace(SEEN, layout=FsLayout.SPLIT)
+LATE = "evictionHard: {nodefs.available: 20%}\nimageGCHighThresholdPercent: 100\n"
+PRUNES = {"buildcache.available": ["prune"]}
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        node(),
+        with_rows(PRUNES, "buildcache", "15%"),
+        unknown(
+            configuration=configured(keepImages=["registry.example/ap"], keepImagesNotPulled=True)
+        ),
+        unknown(
+            runtime=Runtime(records=SIDE_LOADED),
+            observations=replace(observations_of(), layout=None),
+        ),
+        node(keep="auto", pulls=NO_RECORDS),
+        of_version("cri-o", "2.0.1"),
+        *(
+            of_version("containerd", version)
+            for version in ("1.7.24", "2.0.5", "v2.3.4", "2.0.40", "", "unknown")
+        ),
+        of_mount("ext4", "rw", "relatime"),
+        of_mount("zfs", "rw"),
+        of_mount(""),
+    ],
+)
+def test_a_sound_node_has_no_findings(facts: Facts) -> None:
+    """Nothing wrong, nothing risky, nothing to note; of what is not known, and of one whose runtime
+    is down, no guesses."""
+    found = examine(facts)
+    assert (found.findings, found.healthy) == ((), True)
+    assert lines(found.findings) == ["nothing wrong or risky was found"]
+
+
+PLAIN = """
+few inotify instances: {inotify_limit: 128}
+few are left: {inotify_used: 1000}
+a second snapshotter: {snapshotters: {native: 3}}
+content on another device: {content_device: 2}
+a dead clock: {wall: 1000.0}
+a read-only directory: {unwritable: {/var/log/pods: read-only}}
+a symlink: {symlinks: {podLogsDir: /proc/self/cwd}}
+no history: {history_problem: '/h is left alone: it is not a regular file'}
+the kubelet is not found: {pod_list_problem: no way was found}
+terminated pods hold space: {held: '90.0MiB; images: 3'}
+no daemon answers: {daemon_problem: no daemon answers}
+none is installed: {daemon_problem: no daemon answers, installed: false}
+it is paused: {daemon: {held_off: paused until 2027}}
+it removes nothing: {daemon: {dry_run: true}}
+it was not reloaded: {daemon: {reload_problem: 'not reloaded: no such field'}}
+a function cannot run: {function_problems: [[prune, it does not exist]]}
+all at once, the worst first: {unwritable: {/v: read-only}, inotify_limit: 128, runtime_problem: no connection}
+"""
+
+
+def nodes(path: Path) -> dict[str, Facts]:
+    """What is wrong, risky or worth a note; one name for each, and where it is not by chance, why
+    nothing else is said."""
+    short, off = seen(available_bytes=GIB), marks("0%", "0%")
+    another = beside(path, "").configuration
+    gate_off = beside(path, "featureGates: {KubeletSeparateDiskGC: false}\n")
+    remarked = {"kubelet_remark": "several kubelets run here"}
+    return {
+        "the runtime is down": unknown(runtime_problem="no connection"),
+        "so is a reading, which has no finding of its own": unknown(
+            observations=unavailable(IMAGEFS, "no connection"), runtime_problem="no connection"
+        ),
+        "a reading failed": node(observations=unavailable(NODEFS, "no answer within 2 s")),
+        "every user may connect": node(socket=at_endpoint(0o666)),
+        "another user owns the socket": node(socket=at_endpoint(0o600, 1000)),
+        "space comes late": of_version("containerd", "2.0.0"),
+        "up to this version": of_version("containerd", "v2.0.4"),
+        "of any build": of_version("containerd", "2.0.4+k3s1"),
+        "the sandbox image is not known": node(listing=Listing(), sandbox_image=None),
+        "it is not pinned": node(
+            listing=replace(LISTING, images=(PAUSE._replace(pinned=False), APP))
+        ),
+        "it is not there": node(listing=Listing()),
+        "an image cannot be told": holding(),
+        "one mark of two": node(marks=MARKS[:1]),
+        "no mark": node(marks=()),
+        "no mark, and no runtime": unknown(configuration=configured(())),
+        "a mark above the capacity": node(marks=marks("11Gi")),
+        "marks of 0, which no pressure meets": node(marks=off, observations=short),
+        "a kubelet's mark of a few bytes": beside(
+            path, "evictionHard: {nodefs.available: '10', imagefs.available: 5%}\n"
+        ),
+        "marks later than the kubelet's, whose image GC is off": beside(path, LATE),
+        "marks before it": beside(path, LATE, marks("25%", "25%")),
+        "no inodes are counted": node(observations=seen(inodes_free=0, inodes_total=0)),
+        "a reserve for root": node(observations=seen(free_bytes=5 * GIB + 200 * MIB)),
+        "only the reserve is left": node(observations=seen(available_bytes=0, free_bytes=MIB)),
+        "pressure": node(observations=short),
+        "pressure, not below the kubelet's mark": beside(
+            path, "evictionHard: {nodefs.available: 1Mi}\n", observations=short
+        ),
+        "pressure, below it": beside(
+            path, "evictionHard: {nodefs.available: 2Gi}\n", observations=short
+        ),
+        "the store is elsewhere": node(imagefs=f"{STORES}.devmapper"),
+        "an entry keeps nothing": node(
+            configuration=configured(keepImages=["registry.example/ap"])
+        ),
+        "what no kubelet pulled, kept to the last": node(keep="auto", records=SIDE_LOADED),
+        "kept always": node(keep=True, records=SIDE_LOADED),
+        "kept never": node(keep=False, records=SIDE_LOADED),
+        "it is to be kept, and is not known": node(keep=True, pulls=NO_RECORDS),
+        "records of images that have gone": node(pulls=OF_GONE_IMAGES),
+        "a clock before any release": unknown(wall=EARLIEST_WALL - 1.0),
+        "a container of the future": holding(APP.id, age_seconds=-3600.0),
+        "directories are not believed": node(doubt=DOUBT),
+        "by the daemon": node(daemon={"pod_directories": DOUBT._asdict()}),
+        "the kubelet refuses": node(
+            configuration=configured(kubeletEndpoint="http://127.0.0.1:10255"),
+            pod_list_problem="401 Unauthorized",
+        ),
+        "a row is empty": with_rows({"nodefs.available": []}),
+        "of a layout, too": with_rows({}, layout=FsLayout.DEDICATED_IMAGEFS),
+        "a row without a mark": with_rows(PRUNES),
+        "a row that frees elsewhere": with_rows(PRUNES, mark="15%"),
+        "on the same device": with_rows({"nodefs.available": ["prune"]}, "imagefs"),
+        "there is no row to judge yet": with_rows({}, layout=None),
+        "XFS takes ahead": of_mount("xfs", "rw"),
+        "not where allocsize is set": of_mount("xfs", "rw", "allocsize=64k"),
+        "nor while its options are not known": of_mount("", observations=seen("xfs")),
+        "nobody collects a cache": node(caches=(UNCOLLECTED,)),
+        "nothing limits BuildKit's cache": node(
+            buildkitd={"worker": {"oci": {"reservedSpace": "20GB"}}}
+        ),
+        "something does": node(
+            buildkitd={"worker": {"oci": {"reservedSpace": "20GB", "maxUsedSpace": "60GB"}}}
+        ),
+        "a read-only mount": of_mount("ext4", "ro"),
+        "a tmpfs": of_mount("tmpfs", "rw"),
+        "several kubelets": node(configuration=another.model_copy(update=remarked)),
+        "several, and none is taken": node(
+            configuration=another.model_copy(update={"kubelet": None, **remarked})
+        ),
+        "no kubelet is seen": node(
+            configuration=load(None, {}, {}).model_copy(
+                update={"kubelet_remark": "no kubelet is seen"}
+            )
+        ),
+        "a kubelet that gives up on split filesystems": of_version(
+            "cri-o", "1.36.0", configuration=gate_off.configuration, observations=SPLIT
+        ),
+        "not where it sees no split": of_version(
+            "cri-o", "1.36.0", configuration=gate_off.configuration
+        ),
+        "nor beside containerd": replace(gate_off, observations=SPLIT),
+        **{name: node(**fields) for name, fields in yaml.safe_load(PLAIN).items()},
+    }
+
+
+def test_each_check_makes_its_finding(tmp_path: Path) -> None:
+    """With its level, what was seen, and what to do; the worst first, and the count at the end."""
+    shown = []
+    for name, facts in nodes(tmp_path / "kubelet.yaml").items():
+        found = examine(facts).findings
+        shown += [f"# {name}", *lines(found), ""]
+        assert examine(facts).healthy is ({finding.level for finding in found} <= {Severity.NOTE})
+        assert all(finding.sentence and finding.evidence and finding.remedy for finding in found)
+    expect(Path(__file__).with_name("doctor.txt"), "\n".join(shown).replace(str(tmp_path), "/etc"))
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    """A keep-list entry may hold anything."""
+    shown = lines((Finding("keep-unmatched", "s", "\x1b[2J\n", remedy="r", level=Severity.RISK),))
+    assert all(line.isprintable() for line in shown)
+
+
+def test_every_check_is_in_the_tuple() -> None:
+    """Every function of the module that takes facts, but the one that runs them all."""
+    takes_facts = {
+        one
+        for one in vars(checks).values()
+        if getattr(one, "__annotations__", {}).get("facts") == "Facts"
+    }
+    assert takes_facts - {examine} <= set(CHECKS)

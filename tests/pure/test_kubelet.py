@@ -1,0 +1,667 @@
+"""The kubelet as a peer: its list of pods beside its directories, its Pods API, its records of
+pulls, and what follows its version."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eviction.configuration.effective import load
+from eviction.configuration.kubelet import API_VERSION, KIND, read_kubelet_configuration
+from eviction.engine.build import policies_of
+from eviction.wording.configuration_warnings import configuration_warnings, kubelet_findings
+from reclaim.cri.status import CallError, Code
+from reclaim.evidence.directories import KubeletDirectories
+from reclaim.evidence.pod_list import (
+    KubeletAnswerError,
+    KubeletLate,
+    KubeletUnavailable,
+    NotYet,
+    parse_pod_list,
+)
+from reclaim.evidence.states import PodStates, RootIdentity
+from reclaim.images.plan import SpaceDecision, not_enough_freed
+from reclaim.kubelet.pods import KubeletPods
+from reclaim.kubelet.pods_api import LARGEST_LIST_BYTES, pod_list_of
+from reclaim.kubelet.pull_records import PullRecords, pull_records, record_names
+from reclaim.kubelet.versions import (
+    DROP_INS_REMOVE,
+    MERGES_DEFAULTS,
+    NEWEST,
+    OLDEST,
+    SAYS_USAGE,
+    KubeletVersion,
+    version_in,
+)
+from reclaim.types import NEVER, Container, Image, Listing, PodSandbox, PodSandboxState
+from tests.pods_wire import POD, message, pods_answer, sized, varint
+from tests.pure.evidence.test_pod_list import (
+    BACKING_OFF,
+    DELETED,
+    ENDED,
+    HASH,
+    NEVER_RAN,
+    RUNNING,
+    SPEC,
+    UID,
+    annotated,
+    listed,
+    pod,
+)
+from tests.pure.values import SteppedClock, container, image
+
+# ---- the list of pods beside the directories
+
+BODIES = {"away": None, "late": None, "garbage": b"{", "html": b"<html>", "nothing": b"{}"}
+BODIES["no uid"] = b'{"kind": "PodList", "apiVersion": "v1", "items": [{}]}'
+FAILURES = {"away": KubeletUnavailable("away"), "late": KubeletLate("late")}
+
+
+class Node:
+    """A kubelet's directories, and its answer to GET /pods: its pods, by UID and phase. It counts
+    the requests."""
+
+    def __init__(self, directories: KubeletDirectories, **phases: str):
+        self.clock = SteppedClock()
+        self.phases = phases
+        self.source, self.image = "api", ""
+        self.failure: KubeletUnavailable | None = None
+        self.body: bytes | None = None
+        self.asked, self.takes = 0, 0.0
+        self.pods = KubeletPods(directories, self.clock, self.answer)
+
+    def fails(self, how: str) -> None:
+        """From now on."""
+        self.failure, self.body = FAILURES.get(how), BODIES.get(how)
+
+    def answer(self) -> bytes:
+        self.asked += 1
+        self.clock.step(self.takes)
+        if self.failure is not None:
+            raise self.failure
+        items = [
+            {
+                "metadata": {
+                    "uid": uid,
+                    "annotations": {"kubernetes.io/config.source": self.source},
+                },
+                "spec": {"containers": [{"image": self.image}]},
+                "status": {"phase": phase},
+            }
+            for uid, phase in self.phases.items()
+        ]
+        return (
+            self.body
+            or json.dumps({"kind": "PodList", "apiVersion": "v1", "items": items}).encode()
+        )
+
+    def observed(self) -> PodStates:
+        """What both say now, beside a runtime that runs each pod that has a directory: by that the
+        directories are believed."""
+        states = self.pods.read()
+        running = (
+            PodSandbox(f"of {uid}", PodSandboxState.READY, 1, uid) for uid in states.present or ()
+        )
+        return self.pods.compared(states, Listing(sandboxes=tuple(running)))
+
+    def named(self, since: float | None = None) -> set[str]:
+        """The images that the specs of all its pods name."""
+        return {one for images in self.pods.named_images(since).values() for one in images}
+
+
+@pytest.fixture
+def make_node(tmp_path: Path) -> Callable[..., Node]:
+    def make(directories: str, **phases: str) -> Node:
+        for uid in directories.split():
+            (tmp_path / "pods" / uid).mkdir(parents=True)
+        return Node(KubeletDirectories(str(tmp_path)), **phases)
+
+    return make
+
+
+def test_a_pod_is_gone_when_neither_source_has_it_and_terminated_as_the_list_says(
+    make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    """It exists if it has a directory, or if only the list has it. Only the last observation counts;
+    right before a removal the directory is checked again, without a request, and an invalid UID is
+    never gone."""
+    node = make_node("web job leaving", web="Running", job="Succeeded", coming="Pending")
+    states = node.observed()
+    assert states.known
+    assert node.pods.list_problem is None
+    for uid in ("web", "job", "leaving", "coming", "old"):
+        assert (states.gone(uid), node.pods.gone(uid)) == (uid == "old", uid == "old")
+        assert states.runtime_should_be_removed(uid) is (uid in ("job", "old"))
+    (tmp_path / "pods" / "old").mkdir()
+    assert not any(map(node.pods.gone, ("old", "", "../..", "a/b", "\0")))
+    assert node.asked == 1
+    node.phases = {}
+    node.observed()
+    assert node.pods.gone("coming")
+
+
+def test_by_the_list_of_a_kubelet_that_has_just_started_no_pod_is_gone(
+    make_node: Callable[..., Node],
+) -> None:
+    """It lists static pods only, nothing from the API server (k8s#112119): its sources are ready
+    once one of those is listed, not with an empty list."""
+    node = make_node("static web", static="Running")
+    node.source = "file"
+    for _ in range(2):
+        states = node.observed()
+        assert not states.sources_ready
+        for uid in ("static", "web"):
+            assert not states.gone(uid)
+            assert not states.content_should_be_removed(uid)
+        node.phases = {}
+    node.phases, node.source = {"web": "Running"}, "api"
+    assert node.observed().sources_ready
+
+
+@pytest.mark.parametrize("how", BODIES)
+def test_what_the_last_list_named_counts_while_none_can_be_had(
+    make_node: Callable[..., Node], tmp_path: Path, how: str
+) -> None:
+    """It only keeps images: for each pod as long as it has a directory, and until the next list. One
+    of two observations without an answer makes both unknown; the directories still count."""
+    node = make_node("web other", web="Succeeded", other="Pending")
+    node.image = "app:1"
+    before = node.observed()
+    assert node.named() == {"app:1"}
+    node.fails(how)
+    node.clock.step(60.0)
+    states = node.observed()
+    assert states == PodStates(frozenset({"web", "other"}), None, identity=states.identity)
+    assert str(node.pods.list_problem).startswith(
+        how if how in FAILURES else "the kubelet's list of pods is not used: it"
+    )
+    assert states.gone("old")
+    assert not before.merge(states).runtime_should_be_removed("web")
+    for uid, named in (("web", {"app:1"}), ("other", set[str]())):
+        (tmp_path / "pods" / uid).rmdir()
+        node.clock.step(60.0)
+        assert node.named() == named
+    node.fails("no more")
+    node.clock.step(60.0)
+    assert node.observed().known
+
+
+def test_without_directories_nothing_is_known(tmp_path: Path) -> None:
+    """A root directory that is wrong or cannot be read: no request is sent."""
+    node = Node(KubeletDirectories(str(tmp_path)), job="Succeeded")
+    assert node.observed() == PodStates(None, None)
+    assert (node.asked, node.pods.gone("old")) == (0, False)
+    assert "directory of pods cannot be read" in str(node.pods.list_problem)
+
+
+@pytest.mark.parametrize(
+    ("failure", "takes", "asked"),
+    [
+        # no request for four times as long as it took
+        (KubeletLate("late"), 2.0, {7.9: 1, 0.1: 2}),
+        (NotYet("not yet"), 0.0, {0.0: 1, 0.9: 1, 0.1: 2}),
+        (KubeletUnavailable("refused"), 0.0, {0.0: 2}),
+    ],
+)
+def test_after_a_failure_the_next_request_waits_as_long_as_it_is_worth(
+    make_node: Callable[..., Node],
+    failure: KubeletUnavailable,
+    takes: float,
+    asked: dict[float, int],
+) -> None:
+    """Meanwhile the state is unknown at once, with the same reason."""
+    node = make_node("job", job="Succeeded")
+    node.failure, node.takes = failure, takes
+    node.observed()
+    node.takes = 0.0
+    for seconds, count in asked.items():
+        node.clock.step(seconds)
+        assert not node.observed().known
+        assert (node.pods.list_problem, node.asked) == (str(failure), count)
+
+
+def test_a_list_tells_for_a_second_what_specs_name(make_node: Callable[..., Node]) -> None:
+    """Then it is read anew, and at once where it must be later than a given moment."""
+    node = make_node("web", web="Pending")
+    node.observed()
+    node.image = "app:1"
+    assert node.named() == set()
+    node.clock.step(0.5)
+    assert node.named(since=node.clock.monotonic()) == {"app:1"}
+    node.phases = {"web": "Succeeded"}
+    for seconds, named in ((1.0, {"app:1"}), (0.1, set[str]())):
+        node.clock.step(seconds)
+        assert node.named() == named
+    assert node.asked == 3
+
+
+class Directories(KubeletDirectories):
+    """The kubelet's directories in memory."""
+
+    def __init__(self, present: frozenset[str] | None):
+        super().__init__("/var/lib/kubelet")
+        self._present = present
+
+    def pod_states(self) -> PodStates:
+        """All directories."""
+        return PodStates(self._present, identity=RootIdentity((1, 1), (1, 2)))
+
+
+uids = st.sampled_from(["one", "two", "three", "four"])
+
+
+@given(
+    st.frozensets(uids) | st.none(),
+    st.dictionaries(uids, st.sampled_from(["Running", "Succeeded", "Failed"])),
+    st.sampled_from(["answers", *BODIES]),
+    uids,
+)
+def test_the_list_never_makes_more_pods_gone(
+    present: frozenset[str] | None, phases: dict[str, str], how: str, uid: str
+) -> None:
+    """A pod that is gone with it is gone by the directories too; a pod that it terminates, it lists
+    as terminated."""
+    node, alone = Node(Directories(present), **phases), PodStates(present)
+    node.fails(how)
+    states = node.observed()
+    assert states.known is (how == "answers" and present is not None)
+    assert (node.pods.list_problem is None) is states.known
+    assert max(states.gone(uid), node.pods.gone(uid)) <= alone.gone(uid)
+    if states.runtime_should_be_removed(uid) and not alone.gone(uid):
+        assert phases[uid] in ("Succeeded", "Failed")
+
+
+# ---- the Pods API; answers are encoded by the field numbers in Kubernetes' source, not by our messages
+
+IMAGE_ID = {
+    "imageID": "sha256:" + "d" * 64,
+    "containerID": "containerd://1",
+    "started": True,
+    "restartCount": 2,
+}
+containers = st.sampled_from(
+    [RUNNING, ENDED, NEVER_RAN, BACKING_OFF, {**ENDED, **IMAGE_ID}, {"restartCount": 0}]
+)
+specs = [SPEC, {}, {"containers": [{"name": "app", "image": "app:1", "command": ["run", "-x"]}]}]
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> dict[str, Any]:
+    """A pod in any state."""
+    uid, source = (
+        draw(st.sampled_from([UID, HASH, "other"])),
+        draw(st.sampled_from(["", "api", "file"])),
+    )
+    annotations = {
+        "kubernetes.io/config.source": source,
+        "kubernetes.io/config.hash": uid,
+        "mine": "\u00e9",
+    }
+    own, init, ephemeral = (draw(st.lists(containers, max_size=3)) for _ in range(3))
+    made = pod(
+        draw(st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown", ""])),
+        *own,
+        uid=uid,
+        reason=draw(st.sampled_from(["", "Evicted", "NodeShutdown"])),
+        metadata={**draw(st.sampled_from([DELETED, {}])), "annotations": annotations},
+        initContainerStatuses=init,
+        ephemeralContainerStatuses=ephemeral,
+    )
+    return made | {"spec": draw(st.sampled_from(specs))}
+
+
+def picked(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: fields[name] for name in names if name in fields}
+
+
+def on_the_wire(item: dict[str, Any]) -> dict[str, Any]:
+    """The fields that the encoder knows."""
+    spec = {
+        kind: [picked(each, "name", "image", "command") for each in of_kind]
+        for kind, of_kind in picked(
+            item["spec"], "initContainers", "containers", "ephemeralContainers"
+        ).items()
+    }
+    spec["volumes"] = [
+        {"image": None, **picked(each, "name", "image")} for each in item["spec"].get("volumes", ())
+    ]
+    metadata = picked(item["metadata"], "name", "uid", "deletionTimestamp", "annotations")
+    return {"metadata": metadata, "spec": spec, "status": item["status"]}
+
+
+@given(st.lists(pods(), max_size=4))
+def test_both_lists_say_the_same(items: list[dict[str, Any]]) -> None:
+    """States, images and the proof that the API server has delivered, whatever the pods are."""
+    by_socket = parse_pod_list(pod_list_of(pods_answer(*map(on_the_wire, items))))
+    assert by_socket[:3] == parse_pod_list(listed(*items))[:3]
+
+
+def test_fields_that_are_unknown_here_are_skipped() -> None:
+    """Newer kubelets have more, in the list and in a pod."""
+    known = message(on_the_wire(annotated(UID, RUNNING, source="api")), POD)
+    newer = known + sized(99, b"more") + varint(98 << 3) + varint(7)
+    answer = sized(1, newer) + sized(2, b"a token for the next page")
+    assert parse_pod_list(pod_list_of(answer)) == parse_pod_list(pod_list_of(sized(1, known)))
+
+
+@given(st.integers(min_value=0), st.binary(max_size=200))
+def test_what_is_no_whole_list_is_refused(at: int, body: bytes) -> None:
+    """One that is cut inside a pod, is too long, or has a pod without a UID, as something of it was
+    lost; any bytes are a list or refused."""
+    whole = message(on_the_wire(pod("Succeeded", ENDED)), POD)
+    for entry in (b"", sized(1, b""), sized(1, sized(5, b"")), sized(2, b"")):
+        with pytest.raises(KubeletAnswerError, match=r"items\[1\] has no metadata.uid"):
+            parse_pod_list(pod_list_of(sized(1, whole) + sized(1, entry)))
+    with pytest.raises(CallError):
+        pod_list_of(sized(1, whole) + sized(1, whole)[: 1 + at % len(whole)])
+    for answer in (body, sized(1, body)):
+        with suppress(CallError, KubeletAnswerError):
+            parse_pod_list(pod_list_of(answer))
+
+
+def test_a_list_that_is_too_long_is_none() -> None:
+    """Its limit is a quarter of that of a body by HTTP, as a pod is shorter, and read in one piece."""
+    with pytest.raises(CallError, match="longer than 16 MiB") as error:
+        pod_list_of(sized(2, bytes(LARGEST_LIST_BYTES)))
+    assert error.value.code is Code.RESOURCE_EXHAUSTED
+
+
+# ---- records of pulls; source: kubelet, `pkg/kubelet/images/pullmanager` (fs_pullrecords.go)
+
+DIGEST = "registry.example/app@sha256:" + "d" * 64
+APP = image(1, "registry.example/app:1", "registry.example/app:latest", digests=(DIGEST,))
+OTHER, PAUSE = image(2, "registry.example/other:1"), image(3, "registry.k8s.io/pause:3.9")
+NOW, HOUR = time.time(), 3600.0
+A_TICK = 0.02  # seconds: longer than that of the clock that stamps files
+
+
+def at_once(read):  # type: ignore[no-untyped-def] # as generic as what it stands for
+    """Reads on this thread."""
+    return read()
+
+
+class Kubelet:
+    """A root directory as a kubelet since 1.35 keeps it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.pulled, self.pulling = (
+            root / "image_manager" / name for name in ("pulled", "pulling")
+        )
+        for directory in (self.pulled, self.pulling):
+            directory.mkdir(parents=True, mode=0o700)
+
+    def records(self, reference: str, at: float = NOW, version: str = "v1beta1") -> Path:
+        """It has pulled an image."""
+        credentials = {"registry.example/app": {"nodePodsAccessible": True}}
+        fields = {"imageRef": reference, "credentialMapping": credentials}
+        path = self._written(self.pulled, reference, "ImagePulledRecord", version, fields)
+        os.utime(path, (at, at))
+        return path
+
+    def begins(self, pods_image: str) -> Path:
+        """It is going to pull an image."""
+        return self._written(
+            self.pulling, pods_image, "ImagePullIntent", "v1beta1", {"image": pods_image}
+        )
+
+    def _written(
+        self, directory: Path, of: str, kind: str, version: str, fields: Mapping[str, object]
+    ) -> Path:
+        path = directory / f"sha256-{hashlib.sha256(of.encode()).hexdigest()}"
+        path.write_text(
+            json.dumps({"kind": kind, "apiVersion": f"kubelet.config.k8s.io/{version}", **fields})
+        )
+        return path
+
+    def read(self, *containers: Container) -> PullRecords:
+        """What is read of it."""
+        return pull_records(str(self.root), containers, at_once)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def kubelet(tmp_path: Path) -> Kubelet:
+    return Kubelet(tmp_path / "kubelet")
+
+
+def runs(one: Image, made_at: float) -> Container:
+    """A container of a pod with this image."""
+    made = container("c", references=(one.id, *one.repo_tags))
+    return made._replace(created_at_ns=int(made_at * 1e9))
+
+
+@pytest.mark.parametrize(
+    ("records", "begins"),
+    [
+        (APP.id, ""),
+        (DIGEST, ""),
+        (APP.repo_tags[0], ""),
+        *(("", name) for name in ("registry.example/app", DIGEST)),
+    ],
+)
+def test_what_has_a_record_was_pulled(kubelet: Kubelet, records: str, begins: str) -> None:
+    """By id, digest or name, as the runtime answers to a pull, whatever the version, also where it
+    is being written. A pull that has begun counts: its record may not be there yet."""
+    if begins:
+        kubelet.begins(begins)
+        assert kubelet.read().pulled(APP, NEVER) is True
+    for version in ("v1alpha1", "v1beta1") if records else ():
+        path = kubelet.records(records, version=version)
+        assert kubelet.read().pulled(APP) is True
+        path.rename(f"{path}.tmp")
+        assert kubelet.read().pulled(APP) is True
+    assert kubelet.read().pulled(OTHER) is None
+    docker = record_names(image(1, "docker.io/testing/test:latest"))  # of cacheFilename's own test
+    assert "sha256-aef2af226629a35d5f3ef0fdbb29fdbebf038d0acd8850590e8c48e1e283aa56" in docker
+
+
+def test_an_image_that_came_after_the_last_change_has_no_record_because_it_was_not_pulled(
+    kubelet: Kubelet,
+) -> None:
+    """As on a node that pulls nothing: since it came, nothing was recorded and nothing pruned. Of a
+    sandbox image it is never said, as the runtime pulls it itself. Files of others are not read."""
+    (kubelet.pulled / "README").touch()
+    kubelet.begins("registry.example/app:1").rename(kubelet.pulling / f"sha256-{'0' * 64}.tmp")
+    changed = kubelet.pulled.stat().st_ctime
+    time.sleep(A_TICK)
+    found = kubelet.read()
+    assert (found.complete_since, found.problem, found.names) == (changed, "", frozenset())
+    assert found.pulled(APP, changed + 0.01) is False
+    assert found.pulled(PAUSE, changed + 0.01) is None
+    unknown_before_and_after = None, changed, changed - 1.0, found.as_of + 1.0
+    assert {found.pulled(APP, came) for came in unknown_before_and_after} == {None}
+
+
+def test_a_change_since_may_have_been_a_prune(kubelet: Kubelet) -> None:
+    """The kubelet prunes the records of images in use, so a missing one proves nothing."""
+    came = time.time()
+    time.sleep(A_TICK)
+    kubelet.records(OTHER.id)
+    assert kubelet.read().pulled(APP, came) is None
+
+
+@pytest.mark.parametrize(
+    ("recorded", "containers", "since"),
+    [
+        (
+            2.0,
+            [runs(OTHER, NOW - HOUR), runs(OTHER, NOW - HOUR / 2), runs(APP, NOW - 3 * HOUR)],
+            NOW - HOUR,
+        ),
+        # it may have been pruned before, and written anew
+        (0.5, [runs(OTHER, NOW - HOUR)], NOW - HOUR / 2),
+        # no kubelet made it, of an unknown image, at an unknown time
+        (2.0, [runs(OTHER, NOW - HOUR)._replace(pod_uid="")], None),
+        (2.0, [runs(OTHER, NOW - HOUR)._replace(image_references=())], None),
+        (2.0, [runs(OTHER, 0.0)], None),
+    ],
+)
+def test_a_container_whose_images_record_is_older_shows_that_nothing_was_pruned_since(
+    kubelet: Kubelet, recorded: float, containers: list[Container], since: float | None
+) -> None:
+    """Each prune since would have taken that record: known is what came after the oldest such
+    container."""
+    kubelet.records(OTHER.id, NOW - recorded * HOUR)
+    found = kubelet.read(*containers)
+    assert found.complete_since == (since or kubelet.pulled.stat().st_ctime)
+    if since:
+        assert (found.pulled(APP, since + 1), found.pulled(APP, since - 1)) == (False, None)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"image": 1}', "\xff", "[" * 5000, None])
+def test_where_records_cannot_be_believed_nothing_is_known(
+    kubelet: Kubelet, text: str | None
+) -> None:
+    """A pull of an unknown image may be of any; anybody could remove a record where others may
+    write; a kubelet before 1.35 has no such directories."""
+    kubelet.records(APP.id)
+    if text is None:
+        kubelet.pulled.chmod(0o777)
+        assert "every user may write" in kubelet.read().problem
+    else:
+        kubelet.begins("registry.example/app:1").write_text(text, encoding="latin-1")
+    assert kubelet.read().problem
+    missing = pull_records(f"{kubelet.root}/missing", (), at_once)  # type: ignore[arg-type]
+    assert "are not known: No such file or directory" in missing.problem
+    assert [found.pulled(APP, NOW) for found in (kubelet.read(), missing)] == [None, None]
+
+
+# ---- versions; each row was compared with the sources of 1.31.14 to 1.36.3
+
+DEFAULTS = {
+    "imagefs.available": "15%",
+    "imagefs.inodesFree": "5%",
+    "nodefs.available": "10%",
+    "nodefs.inodesFree": "5%",
+}
+CHANGES = {"null": DROP_INS_REMOVE, "merge": MERGES_DEFAULTS}
+HARD = "evictionHard: {nodefs.available: 1Gi}"
+MERGE = "mergeDefaultEvictionSettings: true"
+# of what | the file | drop-ins | nodefs.available before | and since; - : none, and whether the defaults are there
+SETTINGS = """
+null  |                                         | evictionHard: {nodefs.available: null}         | 10% +defaults | - +defaults
+null  |                                         | evictionHard: null                             | 10% +defaults | -
+null  | evictionHard: {nodefs.available: 1Gi}   | evictionHard: {nodefs.available: null}         | 1Gi           | -
+null  | evictionHard: {nodefs.available: 1Gi}   | evictionHard: {nodefs.available: 2Gi}; evictionHard: null | 1Gi | -
+merge | {mergeDefaultEvictionSettings: true, evictionHard: {nodefs.available: 1Gi}} | | 1Gi           | 1Gi +defaults
+merge | {mergeDefaultEvictionSettings: true, evictionHard: {}} |                   | -             | 10% +defaults
+      |                                         |                                 | 10% +defaults | 10% +defaults
+      | evictionHard: {nodefs.available: 1Gi}   | mergeDefaultEvictionSettings: true | 1Gi        | 1Gi
+      | mergeDefaultEvictionSettings: true      |                                 | 10% +defaults | 10% +defaults
+      |                                         | evictionHard: {nodefs.available: 1Gi}; evictionHard: {nodefs.available: 2Gi} | 2Gi +defaults | 2Gi +defaults
+      | maxPods: 50                             | imageMinimumGCAge: null; maxPods: null | 10% +defaults | 10% +defaults
+"""
+
+
+def told(version: str) -> KubeletVersion:
+    """A version that the kubelet told."""
+    return KubeletVersion(version, "")
+
+
+def written(directory: Path, *files: str) -> tuple[str, str]:
+    """The kubelet's file and its directory of drop-ins with these fields."""
+    (directory / "conf.d").mkdir(parents=True)
+    for number, fields in enumerate(files):
+        name = f"conf.d/{number}.conf" if number else "config.yaml"
+        head = {"apiVersion": API_VERSION, "kind": KIND}
+        (directory / name).write_text(json.dumps(head | (yaml.safe_load(fields) or {})))
+    return str(directory / "config.yaml"), str(directory / "conf.d")
+
+
+@pytest.mark.parametrize("row", SETTINGS.strip("\n").splitlines())
+def test_the_thresholds_are_those_that_a_kubelet_of_this_version_has(
+    tmp_path: Path, row: str
+) -> None:
+    """`cmd/kubelet/app/server.go`. Only where a setting depends on it is the version of importance."""
+    name, file, drop_ins, before, since = (cell.strip() for cell in row.split("|"))
+    paths, change = written(tmp_path, file, *filter(None, drop_ins.split("; "))), CHANGES.get(name)
+    for minor in range(30, 38):
+        found = read_kubelet_configuration(*paths, version=told(f"1.{minor}.4"))
+        marks = {str(one.signal): one.text() for one in found.thresholds.thresholds}
+        mark, _, defaults = (before if change and minor < change.since else since).partition(" +")
+        expected = DEFAULTS if defaults else {}
+        expected = {**expected, "nodefs.available": mark}
+        assert marks == {signal: text for signal, text in expected.items() if text != "-"}
+        assert found.depends_on_version is (change is not None)
+
+
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [
+        (
+            "1.34.9",
+            """Failed to garbage collect required amount of images.
+            Attempted to free 7 bytes, but only found 3 bytes eligible to free.""",
+        ),
+        (
+            "1.35.0",
+            """Insufficient free disk space on the node's image filesystem (91% of 100 B used).
+            Failed to free sufficient space by deleting unused images (freed 3 bytes).
+            Investigate disk usage, as it could be used by active images, logs, volumes, or other data.""",
+        ),
+    ],
+)
+def test_the_event_of_too_little_freed_has_the_words_of_this_kubelet(
+    version: str, text: str
+) -> None:
+    """`pkg/kubelet/images/image_gc_manager.go`, GarbageCollect. A change holds from its minor release
+    on; what is no release of Kubernetes 1 counts as the newest."""
+    configuration = load(None, {}, {}).model_copy(update={"kubelet_version": told(version)})
+    says_usage = policies_of(configuration).images.says_usage
+    event = not_enough_freed(SpaceDecision(91, 100, 7), 3, says_usage=says_usage)
+    assert event is not None
+    assert event.message == " ".join(text.split())
+    for other in (
+        "1.34.1+k3s1",
+        "1.35.0-alpha.0",
+        "1.36",
+        "1.100.2",
+        "2.0.0",
+        "",
+        "0.0.0-master+$Format:%H$",
+    ):
+        assert told(other).has(SAYS_USAGE) is not other.startswith("1.34")
+    assert (NEWEST.has(SAYS_USAGE), OLDEST.has(DROP_INS_REMOVE)) == (True, False)
+
+
+LINE = 'kubernetes_build_info{git_tree_state="clean",git_version="v%s",platform="linux/amd64"} 1\n'
+
+
+@pytest.mark.parametrize("version", ["1.31.14", "1.30.6-eks-94953ac", "1.33.5+k3s1"])
+def test_the_version_is_read_from_the_metrics(version: str) -> None:
+    """Prometheus' text format; of anything else there is no version."""
+    text = "# HELP kubernetes_build_info a\n" + LINE % version + "x 1\n"
+    assert version_in(text.encode()) == told(version)
+    elsewhere = 'kubernetes_build_info{a="b"} 1\ny{git_version="v1.31.14"} 1\n'
+    for none in ("", "x" + LINE % version, LINE % "", LINE % ("1" * 65), elsewhere):
+        assert version_in(none.encode()) is None
+
+
+def test_an_unknown_version_is_told_where_a_setting_depends_on_it(tmp_path: Path) -> None:
+    """As a warning with both changes; not if the kubelet told it, or has the same settings in any
+    version."""
+    file, directory = written(tmp_path, f"{HARD}\n{MERGE}")
+    found = load(
+        None, {}, {"kubeletConfig": file, "kubeletConfigDir": directory, "kubeletEndpoint": ""}
+    )
+    assert (found.kubelet_version, len(found.thresholds)) == (NEWEST, 4)
+    (warning,) = configuration_warnings(found)
+    assert warning == (
+        "the kubelet's settings depend on its version, for which 1.36 is assumed: since 1.32 null in a"
+        " drop-in removes also what the file or a default set; since 1.33 mergeDefaultEvictionSettings is"
+        " not ignored; it is not asked; set kubeletEndpoint, for an identity that may get nodes/metrics"
+    )
+    assert not list(kubelet_findings(found.model_copy(update={"kubelet_version": told("1.36.0")})))
+    file, _ = written(tmp_path / "same", HARD)
+    assert not list(kubelet_findings(load(None, {}, {"kubeletConfig": file})))

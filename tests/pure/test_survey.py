@@ -1,0 +1,535 @@
+"""Where the bytes are: parts that add up, trees counted like `du`, files that are open, and what is
+said of each filesystem."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eviction.records.attribution import About, Attribution, Remark, Share, Use
+from eviction.records.json_shapes import to_json
+from eviction.surface.check import facts_table
+from eviction.survey.filesystem_facts import (
+    filesystem_facts,
+    paths_that_answer,
+    project_quota_sentence,
+    traits_of,
+)
+from eviction.survey.open_files import HiddenSpace, OpenFile, OpenFilesScan, pod_uid_of
+from eviction.survey.space import Measured, attribute, class_of_log, remarks_of, sentence
+from eviction.survey.trees import TimeLimit, Tree, TreeUsage, count_trees, mounts_below
+from eviction.wording.explain import attribution_lines
+from reclaim.types import Action, Amounts, Kind, Outcome, Reason, Result, Verdict
+from reclaim.workers import Workers
+from signals.clock import Clock, SystemClock
+from signals.mounts import Mount
+from signals.types import (
+    FilesystemIdentity,
+    FilesystemRole,
+    FsStats,
+    SignalObservations,
+    Unavailable,
+)
+from tests.expected import expect
+from tests.pure.values import GIB, KIB, MIB, SteppedClock, observations_of, seen_filesystems
+from tests.repository import ROOT
+
+NODEFS, IMAGEFS, CONTAINERFS = map(FilesystemRole, ("nodefs", "imagefs", "containerfs"))
+UID = "0f5ab5a0-1b1e-4a4e-9d3c-0123456789ab"
+
+
+# ---- attribution
+
+
+def seen(used: Mapping[int, int], imagefs: int = 1) -> SignalObservations:
+    """Observations of filesystems of 10 GiB, by device, with so many bytes used; images may be on
+    a device of their own."""
+    stats = {
+        device: FsStats(10 * GIB - each, 10 * GIB - each, 10 * GIB, 500, 1000, 0.0)
+        for device, each in used.items()
+    }
+    roles = {NODEFS: (1, stats[1]), IMAGEFS: (imagefs, stats[imagefs]), CONTAINERFS: (1, stats[1])}
+    return replace(observations_of(), filesystems=seen_filesystems(roles))
+
+
+def outcomes(text: str) -> list[Outcome]:
+    """Images from `reason MiB [result [MiB freed]]`, and dead containers by their names."""
+    found = []
+    for number, line in enumerate(text.split(", ") if text else ()):
+        reason, *size, result, freed = [*line.split(), "", ""][: 4 if " " in line else 3]
+        if not size:
+            kept = Verdict(Kind.CONTAINER, reason, reason, Action.KEEP, Reason.NEWEST_OF_LIVE_POD)
+            found.append(Outcome(kept))
+            continue
+        name = f"image {number}"
+        verdict = Verdict(Kind.IMAGE, name, name, Action.KEEP, Reason(reason), int(size[0]) * MIB)
+        found.append(
+            Outcome(
+                verdict, Result(result) if result else None, freed=Amounts(int(freed or 0) * MIB)
+            )
+        )
+    return found
+
+
+def tree(size: int | dict[str, int], *, complete: bool = True, device: int = 1) -> TreeUsage:
+    """A tree that was counted."""
+    classes = size if isinstance(size, dict) else {"all": size}
+    classes = {use: mebibytes * MIB for use, mebibytes in classes.items()}
+    return TreeUsage(device, classes, complete)
+
+
+def having(**measured: Any) -> Measured:
+    """Nothing was measured but this."""
+    nothing = Measured(
+        store_reported=None,
+        store=TreeUsage(),
+        content=TreeUsage(),
+        writable_in_store=True,
+        writable_layers={},
+        kubelets=(),
+        filesystems={},
+        unseen=None,
+    )
+    return replace(nothing, **measured)
+
+
+def shares(attribution: Attribution) -> dict[str, int]:
+    return {share.use: share.bytes // MIB for share in attribution.shares}
+
+
+ALL = 8192  # MiB that are used
+# images and dead containers | what was measured, in MiB (~: incomplete) | the parts, beside everything else
+PARTS = """
+in_use 1024, unused 2048 planned, relieved 1024, too_young 1, pinned 1, unused 1024 removed | | images_in_use 1024, images_may_go 3072, images_too_young 1, images_kept 1
+in_use 1024, unused 3072             | store_reported 2048, content 1024         | images_in_use 768, images_may_go 2304
+pinned 4, unused 160 removed         | store_reported 167, store 4               | images_kept 4
+pinned 4, unused 160 removed 16      | store_reported 144, store 144             | images_kept 4, being_freed 140
+pinned 4, unused 160 removed 16      | store_reported 144, store 144, content 0  | images_kept 4, being_freed 140
+in_use 100, unused 100 removed 10, unused 100 removed 10 | store_reported 100    | images_in_use 100
+in_use 1024                          | store_reported 1024, store ~3072, content 2048 | images_in_use 2048, hidden 3072
+in_use 5120, dead                    | store_reported 3072, live 1024, dead 1    | images_in_use 2047, containers_live 1024, containers_dead 1
+                                     | logs on another disk 1024                 |
+                                     | store_reported 2048, content 1024         | images_unjudged 3072
+"""
+
+
+def named(text: str) -> dict[str, str]:
+    """Numbers by the words before them."""
+    return {each.rpartition(" ")[0]: each.rpartition(" ")[2] for each in text.split(", ") if each}
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("row", PARTS.strip("\n").splitlines())
+def test_each_part_has_its_bytes_and_the_rest_is_everything_else(row: str) -> None:
+    """Images by their reason, without removed ones. Their classes divide the size of the store, as it
+    was counted, and not a figure of the runtime that is out of date; what is being freed is a part of
+    its own, but not layers that were shared; writable layers are no images."""
+    objects, told, parts = (cell.strip() for cell in row.split("|"))
+    measured: dict[str, Any] = {"writable_layers": {}}
+    for name, size in named(told).items():
+        mebibytes = int(size.strip("~"))
+        if name in ("store", "content"):
+            measured[name] = tree(mebibytes, complete="~" not in size)
+        elif name == "store_reported":
+            measured[name] = mebibytes * MIB
+        elif name in ("live", "dead"):
+            measured["writable_layers"][name] = mebibytes * MIB
+        else:
+            measured["kubelets"] = (tree({Use.LOGS_LIVE: mebibytes}, device=9),)
+    (answer,) = attribute(seen({1: ALL * MIB}), outcomes(objects), having(**measured))
+    expected = {name: int(size) for name, size in named(parts).items()}
+    assert shares(answer) == {**expected, "else": ALL - sum(expected.values())}
+    assert [share.use for share in answer.shares if share.at_least] == [Use.HIDDEN] * ("~" in told)
+
+
+def test_each_filesystem_has_the_parts_that_are_on_it() -> None:
+    """Split layout: images alone; writable layers, volumes and logs with the kubelet's data. Remarks
+    go with their filesystem; who was not seen is said of the first one only."""
+    gone = OpenFile("/gone", 7, "a\x1b", "", GIB, deleted=True)
+    unseen = Remark(
+        About.PROCESSES_NOT_SEEN, None, sentence="1 of 2 processes could not be looked at"
+    )
+    measured = having(
+        store_reported=GIB,
+        writable_in_store=False,
+        writable_layers={"live": 2 * GIB},
+        kubelets=(tree({Use.LOGS_LIVE: 1, Use.LOGS_ROTATED: 2}), tree({Use.VOLUMES: 3})),
+        filesystems={1: HiddenSpace(), 2: HiddenSpace(open_files=(gone,))},
+        unseen=unseen,
+    )
+    split = seen({1: 5 * GIB, 2: 4 * GIB}, imagefs=2)
+    node, images = attribute(split, outcomes("in_use 1024"), measured)
+    assert (node.filesystems, images.filesystems) == ((NODEFS, CONTAINERFS), (IMAGEFS,))
+    assert shares(images) == {"images_in_use": 1024, "deleted_open": 1024, "else": 2048}
+    kubelets = {"containers_live": 2048, "volumes": 3, "logs_rotated": 2, "logs_live": 1}
+    assert shares(node) == {**kubelets, "else": 5 * 1024 - 2054}
+    assert node.remarks == (unseen,)
+    (remark,) = images.remarks
+    assert attribution_lines(images)[-1].startswith("note: a\\x1b (pid 7) holds 1.0GiB ")
+    said = {"about": "deleted_open", "bytes": GIB, "at_least": False, "sentence": remark.sentence}
+    assert to_json(images)["remarks"] == [said]
+
+
+SIZES = st.integers(0, 10 * 1024)
+
+
+@given(
+    SIZES,
+    st.lists(st.tuples(st.sampled_from(list(Reason)), SIZES), max_size=6),
+    *[st.none() | SIZES] * 3,
+    st.dictionaries(st.sampled_from("abc"), SIZES),
+)
+def test_no_part_is_negative_and_the_parts_are_all_that_is_used(
+    used: int,
+    images: list[tuple[Reason, int]],
+    reported: int | None,
+    store: int | None,
+    content: int | None,
+    layers: dict[str, int],
+) -> None:
+    """For any measurement: everything else is the rest, and 0 where the parts exceed what is used."""
+    measured = having(
+        store_reported=reported,
+        store=TreeUsage() if store is None else tree(store),
+        content=TreeUsage() if content is None else tree(content),
+        writable_layers=layers,
+    )
+    objects = outcomes(", ".join(f"{reason} {size}" for reason, size in images))
+    (answer,) = attribute(seen({1: used * MIB}), objects, measured)
+    *others, rest = (share.bytes for share in answer.shares)
+    assert all(size >= 0 for size in others)
+    assert (answer.shares[-1].use, rest) == (Use.ELSE, max(answer.used - sum(others), 0))
+
+
+@pytest.mark.parametrize(("deleted", "unseen", "part"), [(3, None, 3), (3, "one", 3), (9, None, 8)])
+def test_deleted_files_that_are_open_are_a_part_of_their_own(
+    deleted: int, unseen: str | None, part: int
+) -> None:
+    """They are in no directory, so they are taken from everything else; never more than there is.
+    Where a process could not be looked at they are a lower bound."""
+    files = (
+        OpenFile("/gone", 7, "java", "", deleted * GIB, deleted=True),
+        OpenFile("/wal", 7, "java", "", GIB, deleted=False),
+    )
+    remark = Remark(About.PROCESSES_NOT_SEEN, None, sentence=unseen) if unseen else None
+    measured = having(filesystems={1: HiddenSpace(open_files=files)}, unseen=remark)
+    (found,) = attribute(seen({1: 8 * GIB}), (), measured)
+    assert Share(Use.DELETED_OPEN, part * GIB, None, at_least=bool(unseen)) in found.shares
+    assert shares(found)["else"] == (8 - part) * 1024
+
+
+@pytest.mark.parametrize(
+    ("names", "use"),
+    [
+        ("default_web_uid-live/app/0.log", Use.LOGS_LIVE),
+        ("default_web_uid-live/app/0.log.20260101-120000", Use.LOGS_ROTATED),
+        ("default_web_uid-live/app/0.log.20260101-120000.gz", Use.LOGS_ROTATED),
+        ("default_web_uid-gone/app/0.log.20260101-120000", Use.LOGS_OF_GONE_PODS),
+        ("default_web_uid-gone", Use.LOGS_OF_GONE_PODS),
+        ("default_web_uid-live/app.log.d/0.log", Use.LOGS_LIVE),
+        ("stray.log.1", Use.LOGS_LIVE),
+    ],
+)
+def test_a_log_is_live_rotated_or_of_a_gone_pod(names: str, use: Use) -> None:
+    """By the pod's UID in the name of its directory, and the kubelet's names of rotated logs."""
+    assert class_of_log(names.split("/"), lambda uid: uid == "uid-gone") is use
+
+
+def test_what_uses_a_filesystem_is_a_sentence_a_table_and_a_document() -> None:
+    """Every part, with its words and what can be done about it; a lower bound says so."""
+    parts = [
+        Share(use, 2**number * MIB, number or None, at_least=number == 1)
+        for number, use in enumerate(Use)
+    ]
+    full = Attribution(
+        "/var/lib/kubelet", (NODEFS, IMAGEFS), 64 * GIB, 32 * GIB, tuple(reversed(parts))
+    )
+    document = json.dumps(to_json(full), indent=1)
+    shown = [sentence(full), *attribution_lines(full), document]
+    expect(Path(__file__).with_name("survey.txt"), "\n".join(shown) + "\n")
+
+
+# ---- trees
+
+
+def measured(
+    root: Path, limit_seconds: float = 5.0, mounts: Path | None = None, clock: Clock | None = None
+) -> TreeUsage:
+    """What is below a directory, by the ends of names."""
+    limit = TimeLimit(Workers("test", 1), clock or SystemClock(), limit_seconds)
+    one = Tree(str(root), lambda names: os.path.splitext(names[-1])[1] or "none")
+    return count_trees([one], limit, *([str(mounts)] if mounts else []))[0]
+
+
+def test_a_tree_is_counted_by_class_as_du_counts_it(tmp_path: Path) -> None:
+    """Allocated bytes below the root: a file with two names once, a sparse one nothing, and no
+    symlink is followed. What does not exist is empty."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for name, size in (("a/one.log", 100 * KIB), ("a/b/two.log", 10 * KIB), ("three.gz", 1)):
+        (tmp_path / name).write_bytes(b"x" * size)
+    os.link(tmp_path / "a/one.log", tmp_path / "again.log")
+    (tmp_path / "sparse.log").touch()
+    os.truncate(tmp_path / "sparse.log", 1 << 30)
+    (tmp_path / "all").symlink_to("/")
+    (tmp_path / "loop").symlink_to("loop")
+    found = measured(tmp_path)
+    du = subprocess.run(
+        ["du", "-s", "-B1", str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert found.total_bytes + tmp_path.stat().st_blocks * 512 == int(du.stdout.split()[0])
+    assert 110 * KIB <= found.bytes_by_class[".log"] <= 150 * KIB
+    assert found.complete
+    assert measured(tmp_path / "nowhere") == TreeUsage()
+
+
+@pytest.mark.parametrize(
+    ("mounts", "elsewhere"),
+    [
+        (["nfs 98:1 /"], True),
+        (["ext4 98:0 /other"], True),
+        (["ext4 98:0 /store/a\\040b"], False),
+        (["ext4 99:0 /", "ext4 98:0 /store/a\\040b"], False),
+        (["ext4 98:0 /store/a\\040b", "ext4 99:0 /"], True),
+    ],
+)
+def test_what_is_mounted_below_is_left_out_and_never_touched(
+    tmp_path: Path, mounts: list[str], elsewhere: bool
+) -> None:
+    """The kernel's table says what it is, the last one at a point; a directory that is mounted on
+    itself is part of the tree, as CRI-O mounts its layers."""
+    table, store = tmp_path / "mountinfo", tmp_path / "store"
+    (store / "a b").mkdir(parents=True)
+    (store / "a b" / "layer").write_bytes(b"x" * 64 * KIB)
+    lines = [f"36 35 98:0 / {tmp_path} rw - ext4 x rw", "nonsense"]
+    for mount in mounts:
+        kind, device, root = mount.split()
+        lines.append(f"37 36 {device} {root} {store}/a\\040b rw - {kind} x rw")
+    table.write_text("\n".join(lines))
+    assert mounts_below(str(store), str(table)) == ({f"{store}/a b"} if elsewhere else set())
+    assert (measured(store, mounts=table).total_bytes < 64 * KIB) is elsewhere
+    assert mounts_below("/", str(tmp_path / "no table")) == frozenset()
+
+
+def test_when_time_is_up_the_rest_is_not_counted(tmp_path: Path) -> None:
+    """A thousand files and no time: some are counted, and the result is marked as incomplete; so it
+    is where a directory may not be read."""
+    for number in range(1000):
+        (tmp_path / str(number)).write_bytes(b"x")
+    found = measured(tmp_path, 0.0, clock=SteppedClock())
+    assert not found.complete
+    assert found.total_bytes < sum(file.stat().st_blocks * 512 for file in tmp_path.iterdir())
+    if os.geteuid() != 0:
+        (tmp_path / "closed").mkdir(mode=0)
+        assert not measured(tmp_path).complete
+
+
+def test_a_tree_that_never_answers_costs_the_limit_and_no_more(tmp_path: Path) -> None:
+    """The classifier hangs as a dead filesystem would: the first caller waits for the limit, the
+    next one not."""
+    (tmp_path / "first").touch()
+    go_on = threading.Event()
+
+    def hanging(_: Sequence[str]) -> str:
+        assert go_on.wait(60.0)
+        return "late"
+
+    limit = TimeLimit(Workers("test", 1), SystemClock(), 0.1)
+    assert not count_trees([Tree(str(tmp_path), hanging)], limit)[0].complete
+    assert count_trees([Tree(str(tmp_path), hanging)], limit) == [TreeUsage()]
+    go_on.set()
+
+
+# ---- files that are open
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "uid"),
+    [
+        ("0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{}.slice/x.scope", UID),
+        ("0::/kubepods.slice/kubepods-pod{}.slice/cri-containerd-1.scope", UID),
+        (f"12:cpu:/kubepods/besteffort/pod{UID}/1234\n0::/", UID),
+        (
+            "0::/kubepods/burstable/podaabbccddeeff00112233445566778899/1",
+            "aabbccddeeff00112233445566778899",
+        ),
+        ("0::/system.slice/podman.service", ""),
+        ("0::/machine.slice/libpod-1.scope", ""),
+        ("", ""),
+    ],
+)
+def test_the_pod_of_a_process_is_in_its_cgroup(cgroups: str, uid: str) -> None:
+    """With both cgroup drivers, in every class of quality of service, on cgroup v1 and v2; a static
+    pod's UID too."""
+    assert pod_uid_of(cgroups.format(UID.replace("-", "_"))) == uid
+
+
+def test_a_deleted_file_counts_once_and_for_its_holder(tmp_path: Path) -> None:
+    """Open twice, so found twice; its bytes are the allocated ones, and its last name is told. When
+    time is up the rest is not looked at."""
+    proc, file, device = tmp_path / "proc", tmp_path / "gone.log", tmp_path.stat().st_dev
+    proc.mkdir()  # of this process alone: what others hold comes and goes
+    (proc / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
+
+    def scanned(*, in_time: bool = True) -> OpenFilesScan:
+        scan = OpenFilesScan(str(proc))
+        scan.filesystems[device], scan.mounts[device] = device, None
+        scan.run(lambda: in_time)
+        return scan
+
+    file.write_bytes(os.urandom(MIB))
+    before = scanned().found()[device].open_files
+    with file.open("rb"), file.open("rb"):
+        file.unlink()
+        after, cut = scanned(), scanned(in_time=False)
+    (mine,) = set(after.found()[device].open_files) - set(before)
+    assert mine.bytes == pytest.approx(MIB, abs=8192)
+    told = mine.deleted, mine.path, mine.process
+    assert told == (True, str(file), Path("/proc/self/comm").read_text().strip())
+    assert (after.complete, cut.complete) == (True, False)
+
+
+def test_a_process_that_may_not_be_looked_at_is_counted() -> None:
+    """Without a capability, as the service runs: the files of processes that have one stay unseen,
+    and that is told."""
+    if os.geteuid() != 0 or "CapEff:\t0000000000000000" in Path("/proc/self/status").read_text():
+        pytest.skip("needs root with capabilities, to have a process that has more than another")
+    program = """\
+import sys; sys.path[:0] = sys.argv[1:]
+from eviction.survey.open_files import OpenFilesScan
+scan = OpenFilesScan(); scan.run(lambda: True)
+print(scan.processes, scan.unreadable, scan.complete)"""
+    without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+    command = [*without, sys.executable, "-S", "-c", program, str(ROOT)]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    processes, unreadable, complete = process.stdout.split()
+    assert int(processes) > int(unreadable) > 0
+    assert complete == "True"
+
+
+# ---- what is said of a filesystem
+
+
+def mounted(kind: str, *options: str) -> Mount:
+    return Mount("/data", "8:1", kind, "/dev/sda1", ("rw", *options))
+
+
+def told(space: HiddenSpace, reserve: int = 0) -> list[Remark]:
+    """All that is said of a filesystem of 10 GiB."""
+    stats = FsStats(5 * GIB - reserve, 5 * GIB, 10 * GIB, 500, 1000, 0.0)
+    return remarks_of(stats, space, project_quota_sentence(space.mount, observations_of(), ()))
+
+
+def deleted(process: str, pid: int, size: int, path: str = "/x", pod_uid: str = "") -> OpenFile:
+    return OpenFile(path, pid, process, pod_uid, size, deleted=True)
+
+
+HOLDERS = (
+    deleted("cat", 6, 4096),
+    *(
+        deleted("java", 77, size, path, "0f5a")
+        for size, path in ((GIB // 2, "/old"), (GIB, "/log"), (GIB // 2, "/2"))
+    ),
+    deleted("rsyslogd", 5, 100 * MIB, "/var/log/old"),
+)
+GROWING = (
+    OpenFile("/data/small", 13, "sqlite", "", 4 * MIB, deleted=False),
+    OpenFile("/data/wal", 12, "postgres", "", 60 * MIB, deleted=False),
+)
+SPACES = {
+    "growing files": told(HiddenSpace(mounted("xfs"), GROWING)),
+    "deleted files, a reserve, quotas": told(
+        HiddenSpace(mounted("ext4", "pquota"), HOLDERS), 512 * MIB
+    ),
+    "many small holders": told(
+        HiddenSpace(mounted("ext4"), tuple(deleted("app", pid, 4 * MIB) for pid in range(100)))
+    ),
+    "nothing": told(HiddenSpace()),
+    "quotas of users, and a small reserve": told(
+        HiddenSpace(mounted("ext4", "usrquota", "noquota")), 5 * MIB
+    ),
+    "a reserve that is none of XFS": told(HiddenSpace(mounted("xfs")), 512 * MIB),
+    "one small file": told(HiddenSpace(mounted("ext4"), (deleted("a", 1, MIB),))),
+}
+
+
+def test_what_is_hidden_is_said_with_its_bytes() -> None:
+    """In the order of what it is about. Holders of deleted files are named, the largest first, and
+    the small ones counted; below a thousandth of the capacity nothing is said. Who was not looked at
+    is said in one line; none where everybody was."""
+    shown = []
+    for name, remarks in SPACES.items():
+        shown += [
+            f"# {name}",
+            *(f"{each.about}: {each.bytes}: {each.sentence}" for each in remarks),
+        ]
+        about = [remark.about for remark in remarks]
+        assert about == sorted(about, key=list(About).index)
+    for unreadable, others_hidden, complete in (
+        (38, False, True),
+        (0, True, True),
+        (0, False, False),
+        (0, False, True),
+    ):
+        scan = OpenFilesScan()
+        scan.processes, scan.unreadable = 40, unreadable
+        scan.others_hidden, scan.complete = others_hidden, complete
+        remark = scan.not_seen()
+        shown.append(remark.sentence if remark else "(everybody was seen)")
+    expect(Path(__file__).with_name("hidden.txt"), "\n".join(shown) + "\n")
+
+
+OPTIONS = """
+ext4  | rw relatime nodelalloc prjquota                 | nodelalloc prjquota
+ext4  | ro relatime                                     | ro
+xfs   | rw allocsize=64k noquota pquota                 | allocsize=64k pquota
+btrfs | rw compress=zstd:3 discard=async space_cache=v2 | compress=zstd:3 discard=async
+tmpfs | rw size=16384k nr_inodes=4000 mode=755          | size=16384k nr_inodes=4000
+zfs   | ro size=1                                       | ro
+"""
+
+
+@pytest.mark.parametrize("row", OPTIONS.strip().splitlines())
+def test_the_options_that_matter_are_named_and_no_others(row: str) -> None:
+    """With their values; read-only matters everywhere, also where nothing else is known."""
+    kind, options, named = map(str.strip, row.split("|"))
+    mount = Mount("/data", "8:1", kind, "/dev/sda1", tuple(options.split()))
+    assert " ".join(traits_of(mount).options) == named
+
+
+def test_each_filesystem_is_told_once() -> None:
+    """With its roles, its reserve, what can jump (allocsize is what was fixed) and what project
+    quotas do; of a type that is not known, or a mount that is not found, nothing is claimed."""
+    stats = FsStats(GIB, GIB + 512 * MIB, 9 * GIB, 1, 2, 0)
+    disks = {
+        "nodefs": ("ext4", 1, mounted("ext4", "relatime")),
+        "imagefs": ("xfs", 2, mounted("xfs", "prjquota")),
+        "containerfs": ("ext4", 1, None),
+        "fixed": ("xfs", 3, mounted("xfs", "allocsize=64k")),
+        "cow": ("btrfs", 4, mounted("btrfs")),
+        "memory": ("tmpfs", 5, mounted("tmpfs")),
+        "other": ("zfs", 6, None),
+    }
+    filesystems = {
+        FilesystemRole(role): (FilesystemIdentity(f"/{device}", device, "/dev/x", kind), stats)
+        for role, (kind, device, _) in disks.items()
+    }
+    seen = replace(observations_of(), filesystems=filesystems)
+    facts = filesystem_facts(
+        seen, {f"/{device}": mount for _, device, mount in disks.values() if mount}
+    )
+    shown = [*facts_table(facts), json.dumps([to_json(each) for each in facts], indent=1)]
+    expect(Path(__file__).with_name("filesystems.txt"), "\n".join(shown) + "\n")
+    assert facts_table(()) == []
+    stuck = replace(seen, unavailable=(Unavailable(IMAGEFS, "no answer within 2 s"),))
+    assert set(paths_that_answer(seen)) - set(paths_that_answer(stuck)) == {"/2"}
