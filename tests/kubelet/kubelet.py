@@ -8,20 +8,17 @@ whether they may: as on a node that kubeadm made.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import shutil
+import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.kubelet.api import Api
-from tests.kubelet.certificates import Authority
-from tests.kubelet.kubeconfig import write_kubeconfig
-from tests.kubelet.process import Server
-from tests.kubelet.programs import program
+from tests.kubelet.api import Api, Authority, write_kubeconfig
+from tests.kubelet.control_plane import Server, program
 from tests.ports import free_port
 from tests.real_node.loopfs import mounts_below, run_tool, search_path, unmount
 
@@ -77,12 +74,10 @@ class Kubelet:
         self.configuration = root / "config.yaml"  # where kubeadm puts it
         self.drop_ins = directory / "conf.d"
         self.drop_ins.mkdir()
-        self.port, self._health_port = free_port(), free_port()
-        self.endpoint = f"https://127.0.0.1:{self.port}"
-        self.health = f"http://127.0.0.1:{self._health_port}/healthz"
-        self.client_certificate, self.client_key = authority.sign(
-            f"system:node:{NODE}", "system:nodes"
-        )
+        port, health_port = free_port(), free_port()
+        self.endpoint = f"https://127.0.0.1:{port}"
+        self._health_port = health_port
+        certificate, key = authority.sign(f"system:node:{NODE}", "system:nodes")
         serving = authority.sign("kubelet-serving", serves=True)
         head = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
         for number, fields in enumerate(settings.drop_ins):
@@ -92,9 +87,9 @@ class Kubelet:
                 {
                     **head,
                     "address": "127.0.0.1",
-                    "port": self.port,
+                    "port": port,
                     "healthzBindAddress": "127.0.0.1",
-                    "healthzPort": self._health_port,
+                    "healthzPort": health_port,
                     "authentication": {
                         "anonymous": {"enabled": False},
                         "webhook": {"enabled": True, "cacheTTL": "1s"},
@@ -129,17 +124,13 @@ class Kubelet:
                 }
             )
         )
-        credentials = {
-            "client-certificate": str(self.client_certificate),
-            "client-key": str(self.client_key),
-        }
+        credentials = {"client-certificate": str(certificate), "client-key": str(key)}
         kubeconfig = write_kubeconfig(directory / "kubeconfig", api, credentials)
         command = [
             program("KUBELET"), "--config", self.configuration, "--config-dir", self.drop_ins, "--kubeconfig",
             kubeconfig, "--root-dir", root, "--cert-dir", directory / "pki", "--hostname-override", NODE, "--v", "2",
         ]  # fmt: skip
-        environment = {**os.environ, "PATH": search_path()}
-        self.server = Server(command, directory / "kubelet.log", environment)
+        self.server = Server(command, directory / "kubelet.log", PATH=search_path())
         self._shadowed: list[Path] = []
 
     def start(self) -> None:
@@ -181,15 +172,11 @@ class Kubelet:
 
     def is_healthy(self) -> bool:
         """Whether /healthz says so."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._health_port, timeout=2.0)
-        try:
-            connection.request("GET", "/healthz")
-            return connection.getresponse().status == http.client.OK
-        except OSError:
-            return False
-        finally:
-            connection.close()
+        address = f"127.0.0.1:{self._health_port}"
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/healthz"):
+            return True
+        return False
 
     def log_text(self) -> str:
         """All that it has logged."""
-        return self.server.log.read_text(errors="replace")
+        return self.server.log_text()

@@ -6,7 +6,6 @@ code that it checks. Errors are grpc.RpcError, as the runtime gave them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -56,107 +55,80 @@ class CriClient:
 
     def version(self, timeout_seconds: float | None = None) -> cri.VersionResponse:
         """Name and version of the runtime."""
-        return self.call(
-            "RuntimeService/Version", cri.VersionRequest(), cri.VersionResponse, timeout_seconds
-        )
-
-    def runtime_config(self) -> dict[str, Any]:
-        """The runtime's own configuration: Status(verbose), info key `config`, read as JSON."""
-        answer = self.call(
-            "RuntimeService/Status", cri.StatusRequest(verbose=True), cri.StatusResponse
-        )
-        return cast(dict[str, Any], json.loads(answer.info["config"]))
+        asked = cri.VersionRequest()
+        return self.call("RuntimeService/Version", asked, cri.VersionResponse, timeout_seconds)
 
     def list_images(self) -> list[cri.Image]:
         """Every image that CRI shows."""
-        return list(
-            self.call(
-                "ImageService/ListImages", cri.ListImagesRequest(), cri.ListImagesResponse
-            ).images
-        )
+        asked = cri.ListImagesRequest()
+        return list(self.call("ImageService/ListImages", asked, cri.ListImagesResponse).images)
 
     def image_ids(self) -> set[str]:
         """The ids of every image that CRI shows."""
         return {image.id for image in self.list_images()}
 
+    def image_tags(self) -> set[str]:
+        """The names of every image that CRI shows."""
+        return {tag for image in self.list_images() for tag in image.repo_tags}
+
     def image_status(self, image: str) -> cri.Image | None:
         """One image by id or reference; None when the runtime has none."""
-        request = cri.ImageStatusRequest(image=cri.ImageSpec(image=image))
-        answer = self.call("ImageService/ImageStatus", request, cri.ImageStatusResponse)
+        asked = cri.ImageStatusRequest(image=cri.ImageSpec(image=image))
+        answer = self.call("ImageService/ImageStatus", asked, cri.ImageStatusResponse)
         return answer.image if answer.HasField("image") else None
 
     def remove_image(self, image: str) -> None:
         """Remove one image; on containerd 1.6 the answer comes after its garbage collection."""
-        request = cri.RemoveImageRequest(image=cri.ImageSpec(image=image))
-        self.call("ImageService/RemoveImage", request, cri.RemoveImageResponse)
-
-    def pull_image(self, image: str) -> None:
-        """Pull one image.
-
-        On the wire, its messages are those of a removal, but for an answer that nobody reads.
-        """
-        request = cri.RemoveImageRequest(image=cri.ImageSpec(image=image))
-        self.call("ImageService/PullImage", request, cri.RemoveImageResponse)
+        asked = cri.RemoveImageRequest(image=cri.ImageSpec(image=image))
+        self.call("ImageService/RemoveImage", asked, cri.RemoveImageResponse)
 
     def image_filesystems(self) -> cri.ImageFsInfoResponse:
         """The answer of ImageFsInfo."""
-        return self.call(
-            "ImageService/ImageFsInfo", cri.ImageFsInfoRequest(), cri.ImageFsInfoResponse
-        )
+        asked = cri.ImageFsInfoRequest()
+        return self.call("ImageService/ImageFsInfo", asked, cri.ImageFsInfoResponse)
 
     def list_containers(self) -> list[cri.Container]:
         """Every container, in every state."""
-        request = cri.ListContainersRequest()
-        return list(
-            self.call(
-                "RuntimeService/ListContainers", request, cri.ListContainersResponse
-            ).containers
-        )
+        method, asked = "RuntimeService/ListContainers", cri.ListContainersRequest()
+        return list(self.call(method, asked, cri.ListContainersResponse).containers)
+
+    def container_ids(self) -> set[str]:
+        """The ids of every container."""
+        return {container.id for container in self.list_containers()}
 
     def list_sandboxes(self) -> list[cri.PodSandbox]:
         """Every sandbox, in every state."""
-        request = cri.ListPodSandboxRequest()
-        return list(
-            self.call("RuntimeService/ListPodSandbox", request, cri.ListPodSandboxResponse).items
-        )
+        method, asked = "RuntimeService/ListPodSandbox", cri.ListPodSandboxRequest()
+        return list(self.call(method, asked, cri.ListPodSandboxResponse).items)
 
     def container_status(self, container_id: str) -> cri.ContainerStatus:
         """One container. grpc.RpcError with NOT_FOUND when it is gone."""
-        request = cri.ContainerStatusRequest(container_id=container_id)
-        return self.call(
-            "RuntimeService/ContainerStatus", request, cri.ContainerStatusResponse
-        ).status
-
-    def sandbox_status(self, sandbox_id: str) -> cri.PodSandboxStatusResponse:
-        """One sandbox, verbose: `status` and the runtime's `info`."""
-        request = cri.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
-        return self.call("RuntimeService/PodSandboxStatus", request, cri.PodSandboxStatusResponse)
+        method, asked = (
+            "RuntimeService/ContainerStatus",
+            cri.ContainerStatusRequest(container_id=container_id),
+        )
+        return self.call(method, asked, cri.ContainerStatusResponse).status
 
     def kill_container(self, container_id: str, timeout_seconds: float | None = None) -> None:
         """Stop one container by SIGKILL."""
-        request = cri.StopContainerRequest(container_id=container_id)
-        self.call(
-            "RuntimeService/StopContainer", request, cri.StopContainerResponse, timeout_seconds
-        )
+        asked = cri.StopContainerRequest(container_id=container_id)
+        self.call("RuntimeService/StopContainer", asked, cri.StopContainerResponse, timeout_seconds)
 
     def remove_container(self, container_id: str) -> None:
         """Remove one container, running or not."""
-        request = cri.RemoveContainerRequest(container_id=container_id)
-        self.call("RuntimeService/RemoveContainer", request, cri.RemoveContainerResponse)
+        asked = cri.RemoveContainerRequest(container_id=container_id)
+        self.call("RuntimeService/RemoveContainer", asked, cri.RemoveContainerResponse)
 
     def stop_sandbox(self, sandbox_id: str, timeout_seconds: float | None = None) -> None:
         """Stop one sandbox and what runs in it."""
-        request = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
+        asked = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
         self.call(
-            "RuntimeService/StopPodSandbox", request, cri.StopPodSandboxResponse, timeout_seconds
+            "RuntimeService/StopPodSandbox", asked, cri.StopPodSandboxResponse, timeout_seconds
         )
 
     def remove_sandbox(self, sandbox_id: str, timeout_seconds: float | None = None) -> None:
         """Remove one sandbox and its containers."""
-        request = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
+        asked = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
         self.call(
-            "RuntimeService/RemovePodSandbox",
-            request,
-            cri.RemovePodSandboxResponse,
-            timeout_seconds,
+            "RuntimeService/RemovePodSandbox", asked, cri.RemovePodSandboxResponse, timeout_seconds
         )
