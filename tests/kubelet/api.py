@@ -17,7 +17,7 @@ from tests.reclaimd_process import came_true
 TIMEOUT_SECONDS = 30.0
 MERGE = "application/merge-patch+json"
 DAYS = 2
-KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+NEW_KEY = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
 
 
 class ApiError(RuntimeError):
@@ -113,19 +113,22 @@ class Api:
         return content
 
 
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: tests
+contexts: [{{name: tests, context: {{cluster: tests, user: tests}}}}]
+clusters: [{{name: tests, cluster: {{server: "{server}", certificate-authority: "{authority}"}}}}]
+users: [{{name: tests, user: {user}}}]
+"""
+
+
 def write_kubeconfig(path: Path, api: Api, user: dict[str, str]) -> Path:
     """A kubeconfig for the server of `api`; `user`: the fields of its credentials. JSON is YAML."""
-    cluster = {"server": api.server, "certificate-authority": str(api.authority)}
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "tests",
-        "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}],
-        "clusters": [{"name": "tests", "cluster": cluster}],
-        "users": [{"name": "tests", "user": user}],
-    }
     path.touch(mode=0o600)
-    path.write_text(json.dumps(document))
+    path.write_text(
+        KUBECONFIG.format(server=api.server, authority=api.authority, user=json.dumps(user))
+    )
     return path
 
 
@@ -172,35 +175,36 @@ class Authority:
         directory.mkdir(mode=0o700, parents=True)
         self._directory = directory
         self.certificate = directory / "ca.crt"
-        self._key = directory / "ca.key"
-        run_tool(
-            "openssl", "req", "-x509", *KEY, "-keyout", self._key, "-out", self.certificate, "-days", str(DAYS),
-            "-subj", "/CN=reclaimd-tests", "-addext", "basicConstraints=critical,CA:TRUE",
-        )  # fmt: skip
+        openssl(
+            f"req -x509 {NEW_KEY} -keyout {directory}/ca.key -out {self.certificate} -days {DAYS}"
+            " -subj /CN=reclaimd-tests -addext basicConstraints=critical,CA:TRUE"
+        )
 
     def sign(self, name: str, group: str = "", *, serves: bool = False) -> tuple[Path, Path]:
         """A certificate of this name (and group, an organisation) and its key: for a client, or for
         a server on 127.0.0.1."""
-        stem = name.replace(":", "-")
-        certificate, key, request, extensions = (
-            self._directory / f"{stem}.{end}" for end in ("crt", "key", "csr", "ext")
-        )
+        own, stem = self._directory, self._directory / name.replace(":", "-")
         subject = (f"/O={group}" if group else "") + f"/CN={name}"
-        run_tool("openssl", "req", "-new", *KEY, "-keyout", key, "-out", request, "-subj", subject)
-        extensions.write_text(
+        openssl(f"req -new {NEW_KEY} -keyout {stem}.key -out {stem}.csr -subj {subject}")
+        Path(f"{stem}.ext").write_text(
             "extendedKeyUsage=serverAuth\nsubjectAltName=IP:127.0.0.1,DNS:localhost\n"
             if serves
             else "extendedKeyUsage=clientAuth\n"
         )
-        run_tool(
-            "openssl", "x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key,
-            "-CAcreateserial", "-out", certificate, "-days", str(DAYS), "-extfile", extensions,
-        )  # fmt: skip
-        return certificate, key
+        openssl(
+            f"x509 -req -in {stem}.csr -CA {self.certificate} -CAkey {own}/ca.key -CAcreateserial"
+            f" -out {stem}.crt -days {DAYS} -extfile {stem}.ext"
+        )
+        return Path(f"{stem}.crt"), Path(f"{stem}.key")
 
     def signing_key(self) -> tuple[Path, Path]:
         """A private and a public key for the tokens of service accounts."""
         private, public = self._directory / "tokens.key", self._directory / "tokens.pub"
-        run_tool("openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", private)
-        run_tool("openssl", "ec", "-in", private, "-pubout", "-out", public)
+        openssl(f"ecparam -name prime256v1 -genkey -noout -out {private}")
+        openssl(f"ec -in {private} -pubout -out {public}")
         return private, public
+
+
+def openssl(line: str) -> None:
+    """Runs it with this command line."""
+    run_tool("openssl", *line.split())

@@ -15,7 +15,7 @@ import os
 import secrets
 import socket
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -78,13 +78,13 @@ class NotStarted(RuntimeError):
 
 
 class Server:
-    """One program that runs until `stop`.
+    """One program that runs until `stop`. `command`: its words, none of which has a space.
 
     `log`: the file that it writes to, over several starts.
     """
 
-    def __init__(self, command: Sequence[object], log: Path, **environment: str) -> None:
-        self._command = [str(word) for word in command]
+    def __init__(self, command: str, log: Path, **environment: str) -> None:
+        self._command = command
         self._environment = {**os.environ, **environment}
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -97,7 +97,7 @@ class Server:
         """Starts it and waits until it is ready. NotStarted."""
         with open(self.log, "ab") as log:
             process = self._process = subprocess.Popen(
-                self._command,
+                self._command.split(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -107,7 +107,7 @@ class Server:
         if process.poll() is not None or not is_ready():
             tail = "\n".join(self.log_text().splitlines()[-30:])
             self.stop()
-            raise NotStarted(f"{' '.join(self._command)} is not ready; the end of its log:\n{tail}")
+            raise NotStarted(f"{self._command} is not ready; the end of its log:\n{tail}")
 
     def kill(self) -> None:
         """Ends it by SIGKILL."""
@@ -158,16 +158,16 @@ class ControlPlane:
     @contextmanager
     def controllers(self, *names: str) -> Iterator[None]:
         """A kube-controller-manager with these controllers alone, while the `with` block lasts."""
-        port = free_port()
+        port, at = free_port(), self._directory / "controllers"
         kubeconfig = write_kubeconfig(
-            self._directory / "controllers.kubeconfig", self.api, {"token": self.api.token}
+            at.with_suffix(".kubeconfig"), self.api, {"token": self.api.token}
         )
-        command = [
-            program("KUBE_CONTROLLER_MANAGER"), "--kubeconfig", kubeconfig, "--controllers", ",".join(names),
-            "--leader-elect=false", "--bind-address", "127.0.0.1", "--secure-port", str(port),
-            "--cert-dir", self._directory / "controllers",
-        ]  # fmt: skip
-        manager = Server(command, self._directory / "controllers.log")
+        manager = Server(
+            f"{program('KUBE_CONTROLLER_MANAGER')} --kubeconfig {kubeconfig}"
+            f" --controllers {','.join(names)} --leader-elect=false --bind-address 127.0.0.1"
+            f" --secure-port {port} --cert-dir {at}",
+            at.with_suffix(".log"),
+        )
         manager.start(lambda: _listens(port))
         try:
             yield
@@ -176,38 +176,38 @@ class ControlPlane:
 
     def _start_etcd(self, stack: ExitStack) -> str:
         client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-        command = [
-            program("ETCD"), "--data-dir", self._directory / "etcd", "--listen-client-urls", client,
-            "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-            "--initial-cluster", f"default={peer}", "--unsafe-no-fsync",
-        ]  # fmt: skip
-        etcd = Server(command, self._directory / "etcd.log")
+        etcd = Server(
+            f"{program('ETCD')} --data-dir {self._directory}/etcd --listen-client-urls {client}"
+            f" --advertise-client-urls {client} --listen-peer-urls {peer}"
+            f" --initial-advertise-peer-urls {peer} --initial-cluster default={peer}"
+            " --unsafe-no-fsync",
+            self._directory / "etcd.log",
+        )
         stack.callback(etcd.stop)
         etcd.start(lambda: "ready to serve client requests" in etcd.log_text())
         return client
 
     def _start_api_server(self, stack: ExitStack, etcd: str) -> None:
-        port = free_port()
-        certificate, key = self.authority.sign("kube-apiserver", serves=True)
-        to_kubelet = self.authority.sign("kube-apiserver-kubelet-client", "system:masters")
-        private, public = self.authority.signing_key()
-        token = secrets.token_hex(16)
-        tokens = self._directory / "tokens.csv"
+        port, authority = free_port(), self.authority
+        certificate, key = authority.sign("kube-apiserver", serves=True)
+        client, client_key = authority.sign("kube-apiserver-kubelet-client", "system:masters")
+        private, public = authority.signing_key()
+        token, tokens = secrets.token_hex(16), self._directory / "tokens.csv"
         tokens.touch(mode=0o600)
         tokens.write_text(f'{token},tests,tests,"system:masters"\n')
-        command = [
-            program("KUBE_APISERVER"), "--etcd-servers", etcd, "--bind-address", "127.0.0.1",
-            "--advertise-address", "127.0.0.1", "--secure-port", str(port), "--cert-dir", self._directory / "api",
-            "--tls-cert-file", certificate, "--tls-private-key-file", key,
-            "--client-ca-file", self.authority.certificate, "--token-auth-file", tokens,
-            "--kubelet-client-certificate", to_kubelet[0], "--kubelet-client-key", to_kubelet[1],
-            "--kubelet-preferred-address-types", "Hostname",
-            "--service-account-issuer", "https://kubernetes.default.svc",
-            "--service-account-signing-key-file", private, "--service-account-key-file", public,
-            "--service-cluster-ip-range", "10.96.0.0/16", "--authorization-mode", "Node,RBAC",
-            "--disable-admission-plugins", ADMISSION_OFF, "--enable-admission-plugins", "NodeRestriction",
-            "--endpoint-reconciler-type", "none",
-        ]  # fmt: skip
+        command = (
+            f"{program('KUBE_APISERVER')} --etcd-servers {etcd} --bind-address 127.0.0.1"
+            f" --advertise-address 127.0.0.1 --secure-port {port} --cert-dir {self._directory}/api"
+            f" --tls-cert-file {certificate} --tls-private-key-file {key}"
+            f" --client-ca-file {authority.certificate} --token-auth-file {tokens}"
+            f" --kubelet-client-certificate {client} --kubelet-client-key {client_key}"
+            " --kubelet-preferred-address-types Hostname"
+            " --service-account-issuer https://kubernetes.default.svc"
+            f" --service-account-signing-key-file {private} --service-account-key-file {public}"
+            " --service-cluster-ip-range 10.96.0.0/16 --authorization-mode Node,RBAC"
+            f" --disable-admission-plugins {ADMISSION_OFF}"
+            " --enable-admission-plugins NodeRestriction --endpoint-reconciler-type none"
+        )
         server = Server(command, self._directory / "api.log")
         stack.callback(server.stop)
         self.api = Api(f"https://127.0.0.1:{port}", self.authority.certificate, token)

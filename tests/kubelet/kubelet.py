@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.kubelet.api import Api, Authority, write_kubeconfig
 from tests.kubelet.control_plane import Server, program
 from tests.ports import free_port
@@ -36,6 +38,38 @@ KERNEL_SETTINGS = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
+CONFIGURATION = """\
+address: 127.0.0.1
+port: {port}
+healthzBindAddress: 127.0.0.1
+healthzPort: {health_port}
+authentication:
+  anonymous: {{enabled: false}}
+  webhook: {{enabled: true, cacheTTL: 1s}}
+  x509: {{clientCAFile: "{authority}"}}
+authorization:
+  mode: Webhook
+  webhook: {{cacheAuthorizedTTL: 1s, cacheUnauthorizedTTL: 1s}}
+tlsCertFile: "{certificate}"
+tlsPrivateKeyFile: "{key}"
+containerRuntimeEndpoint: "unix://{socket}"
+staticPodPath: "{static_pods}"
+podLogsDir: "{pod_logs}"
+volumePluginDir: "{plugins}"
+resolvConf: ""
+failSwapOn: false
+failCgroupV1: false
+cgroupDriver: cgroupfs
+cgroupRoot: "{cgroup}"
+cgroupsPerQOS: false
+enforceNodeAllocatable: [none]  # an empty list is lost where there is a --config-dir
+makeIPTablesUtilChains: false
+oomScoreAdj: 0
+imageGCHighThresholdPercent: 100
+imageMinimumGCAge: {age}s
+evictionPressureTransitionPeriod: 10s
+registerWithTaints: []
+"""
 
 
 @dataclass
@@ -82,55 +116,31 @@ class Kubelet:
         head = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
         for number, fields in enumerate(settings.drop_ins):
             (self.drop_ins / f"{number}.conf").write_text(json.dumps({**head, **fields}))
-        self.configuration.write_text(
-            json.dumps(
-                {
-                    **head,
-                    "address": "127.0.0.1",
-                    "port": port,
-                    "healthzBindAddress": "127.0.0.1",
-                    "healthzPort": health_port,
-                    "authentication": {
-                        "anonymous": {"enabled": False},
-                        "webhook": {"enabled": True, "cacheTTL": "1s"},
-                        "x509": {"clientCAFile": str(authority.certificate)},
-                    },
-                    "authorization": {
-                        "mode": "Webhook",
-                        "webhook": {"cacheAuthorizedTTL": "1s", "cacheUnauthorizedTTL": "1s"},
-                    },
-                    "tlsCertFile": str(serving[0]),
-                    "tlsPrivateKeyFile": str(serving[1]),
-                    "containerRuntimeEndpoint": f"unix://{runtime_socket}",
-                    "staticPodPath": str(self.static_pods),
-                    "podLogsDir": str(pod_logs),
-                    "volumePluginDir": str(directory / "plugins"),
-                    "resolvConf": "",
-                    "failSwapOn": False,
-                    "failCgroupV1": False,
-                    "cgroupDriver": "cgroupfs",
-                    "cgroupRoot": cgroup_parent,
-                    "cgroupsPerQOS": False,
-                    # an empty list is lost where there is a --config-dir
-                    "enforceNodeAllocatable": ["none"],
-                    "makeIPTablesUtilChains": False,
-                    "oomScoreAdj": 0,
-                    "imageGCHighThresholdPercent": 100,
-                    "imageMinimumGCAge": f"{IMAGE_AGE_SECONDS}s",
-                    "evictionHard": {"nodefs.inodesFree": "0%", **settings.thresholds},
-                    "evictionPressureTransitionPeriod": "10s",
-                    "registerWithTaints": [],
-                    **settings.fields,
-                }
-            )
+        text = CONFIGURATION.format(
+            port=port,
+            health_port=health_port,
+            authority=authority.certificate,
+            certificate=serving[0],
+            key=serving[1],
+            socket=runtime_socket,
+            static_pods=self.static_pods,
+            pod_logs=pod_logs,
+            plugins=directory / "plugins",
+            cgroup=cgroup_parent,
+            age=IMAGE_AGE_SECONDS,
         )
+        hard = {"evictionHard": {"nodefs.inodesFree": "0%", **settings.thresholds}}
+        document = {**head, **yaml.safe_load(text), **hard, **settings.fields}
+        self.configuration.write_text(json.dumps(document))
         credentials = {"client-certificate": str(certificate), "client-key": str(key)}
         kubeconfig = write_kubeconfig(directory / "kubeconfig", api, credentials)
-        command = [
-            program("KUBELET"), "--config", self.configuration, "--config-dir", self.drop_ins, "--kubeconfig",
-            kubeconfig, "--root-dir", root, "--cert-dir", directory / "pki", "--hostname-override", NODE, "--v", "2",
-        ]  # fmt: skip
-        self.server = Server(command, directory / "kubelet.log", PATH=search_path())
+        self.server = Server(
+            f"{program('KUBELET')} --config {self.configuration} --config-dir {self.drop_ins}"
+            f" --kubeconfig {kubeconfig} --root-dir {root} --cert-dir {directory}/pki"
+            f" --hostname-override {NODE} --v 2",
+            directory / "kubelet.log",
+            PATH=search_path(),
+        )
         self._shadowed: list[Path] = []
 
     def start(self) -> None:

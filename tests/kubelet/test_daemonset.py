@@ -131,7 +131,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ProgramImage:
     config = member(entry["Config"])["config"]
     start = (*config.get("Entrypoint", ()), *config.get("Cmd", ()))
     identity = f"sha256:{Path(entry['Config']).stem}"
-    return ProgramImage(ImageTar(path, REFERENCE, identity, "", ()), start)
+    return ProgramImage(ImageTar(path, REFERENCE, identity, ""), start)
 
 
 # ---- the DaemonSet

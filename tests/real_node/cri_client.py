@@ -6,16 +6,12 @@ code that it checks. Errors are grpc.RpcError, as the runtime gave them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import grpc
-from google.protobuf.message import Message
 
 from reclaim.cri import cri_pb2 as cri
-
-Answer = TypeVar("Answer", bound=Message)
 
 OPTIONS = (
     # grpcio's own is the percent-encoded path, which Go servers reject
@@ -38,30 +34,24 @@ class CriClient:
         """Close the channel; calls under way are cancelled."""
         self._channel.close()
 
-    def call(
-        self,
-        method: str,
-        request: Message,
-        answer: type[Answer],
-        timeout_seconds: float | None = None,
-    ) -> Answer:
-        """Call `method` (`RuntimeService/Version`) once."""
-        stub: Callable[..., Any] = self._channel.unary_unary(
-            f"/runtime.v1.{method}",
-            request_serializer=lambda message: cast(Message, message).SerializeToString(),
+    def call(self, name: str, timeout_seconds: float | None = None, **fields: Any) -> Any:
+        """Call a method once, with the fields of its request."""
+        request, answer = (getattr(cri, f"{name}{kind}") for kind in ("Request", "Response"))
+        stub = self._channel.unary_unary(
+            f"/runtime.v1.{'ImageService' if 'Image' in name else 'RuntimeService'}/{name}",
+            request_serializer=request.SerializeToString,
             response_deserializer=answer.FromString,
         )
-        return cast(Answer, stub(request, timeout=timeout_seconds or self.timeout_seconds))
+        return stub(request(**fields), timeout=timeout_seconds or self.timeout_seconds)
 
     def version(self, timeout_seconds: float | None = None) -> cri.VersionResponse:
         """Name and version of the runtime."""
-        asked = cri.VersionRequest()
-        return self.call("RuntimeService/Version", asked, cri.VersionResponse, timeout_seconds)
+        answer: cri.VersionResponse = self.call("Version", timeout_seconds)
+        return answer
 
     def list_images(self) -> list[cri.Image]:
         """Every image that CRI shows."""
-        asked = cri.ListImagesRequest()
-        return list(self.call("ImageService/ListImages", asked, cri.ListImagesResponse).images)
+        return list(self.call("ListImages").images)
 
     def image_ids(self) -> set[str]:
         """The ids of every image that CRI shows."""
@@ -73,24 +63,16 @@ class CriClient:
 
     def image_status(self, image: str) -> cri.Image | None:
         """One image by id or reference; None when the runtime has none."""
-        asked = cri.ImageStatusRequest(image=cri.ImageSpec(image=image))
-        answer = self.call("ImageService/ImageStatus", asked, cri.ImageStatusResponse)
+        answer = self.call("ImageStatus", image=cri.ImageSpec(image=image))
         return answer.image if answer.HasField("image") else None
 
     def remove_image(self, image: str) -> None:
         """Remove one image; on containerd 1.6 the answer comes after its garbage collection."""
-        asked = cri.RemoveImageRequest(image=cri.ImageSpec(image=image))
-        self.call("ImageService/RemoveImage", asked, cri.RemoveImageResponse)
-
-    def image_filesystems(self) -> cri.ImageFsInfoResponse:
-        """The answer of ImageFsInfo."""
-        asked = cri.ImageFsInfoRequest()
-        return self.call("ImageService/ImageFsInfo", asked, cri.ImageFsInfoResponse)
+        self.call("RemoveImage", image=cri.ImageSpec(image=image))
 
     def list_containers(self) -> list[cri.Container]:
         """Every container, in every state."""
-        method, asked = "RuntimeService/ListContainers", cri.ListContainersRequest()
-        return list(self.call(method, asked, cri.ListContainersResponse).containers)
+        return list(self.call("ListContainers").containers)
 
     def container_ids(self) -> set[str]:
         """The ids of every container."""
@@ -98,37 +80,25 @@ class CriClient:
 
     def list_sandboxes(self) -> list[cri.PodSandbox]:
         """Every sandbox, in every state."""
-        method, asked = "RuntimeService/ListPodSandbox", cri.ListPodSandboxRequest()
-        return list(self.call(method, asked, cri.ListPodSandboxResponse).items)
+        return list(self.call("ListPodSandbox").items)
 
     def container_status(self, container_id: str) -> cri.ContainerStatus:
         """One container. grpc.RpcError with NOT_FOUND when it is gone."""
-        method, asked = (
-            "RuntimeService/ContainerStatus",
-            cri.ContainerStatusRequest(container_id=container_id),
-        )
-        return self.call(method, asked, cri.ContainerStatusResponse).status
+        status: cri.ContainerStatus = self.call("ContainerStatus", container_id=container_id).status
+        return status
 
     def kill_container(self, container_id: str, timeout_seconds: float | None = None) -> None:
         """Stop one container by SIGKILL."""
-        asked = cri.StopContainerRequest(container_id=container_id)
-        self.call("RuntimeService/StopContainer", asked, cri.StopContainerResponse, timeout_seconds)
+        self.call("StopContainer", timeout_seconds, container_id=container_id)
 
     def remove_container(self, container_id: str) -> None:
         """Remove one container, running or not."""
-        asked = cri.RemoveContainerRequest(container_id=container_id)
-        self.call("RuntimeService/RemoveContainer", asked, cri.RemoveContainerResponse)
+        self.call("RemoveContainer", container_id=container_id)
 
     def stop_sandbox(self, sandbox_id: str, timeout_seconds: float | None = None) -> None:
         """Stop one sandbox and what runs in it."""
-        asked = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
-        self.call(
-            "RuntimeService/StopPodSandbox", asked, cri.StopPodSandboxResponse, timeout_seconds
-        )
+        self.call("StopPodSandbox", timeout_seconds, pod_sandbox_id=sandbox_id)
 
     def remove_sandbox(self, sandbox_id: str, timeout_seconds: float | None = None) -> None:
         """Remove one sandbox and its containers."""
-        asked = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
-        self.call(
-            "RuntimeService/RemovePodSandbox", asked, cri.RemovePodSandboxResponse, timeout_seconds
-        )
+        self.call("RemovePodSandbox", timeout_seconds, pod_sandbox_id=sandbox_id)

@@ -96,11 +96,7 @@ class PretendKubelet:
                 security_context=cri_pb2.LinuxSandboxSecurityContext(namespace_options=ON_THE_HOST),
             ),
         )
-        request = cri_pb2.RunPodSandboxRequest(config=config)
-        answer = self.cri.call(
-            "RuntimeService/RunPodSandbox", request, cri_pb2.RunPodSandboxResponse
-        )
-        return Sandbox(answer.pod_sandbox_id, config)
+        return Sandbox(self.cri.call("RunPodSandbox", config=config).pod_sandbox_id, config)
 
     def create_container(
         self,
@@ -131,12 +127,8 @@ class PretendKubelet:
                 )
             ),
         )
-        request = cri_pb2.CreateContainerRequest(
-            pod_sandbox_id=sandbox.id, config=config, sandbox_config=sandbox.config
-        )
-        return self.cri.call(
-            "RuntimeService/CreateContainer", request, cri_pb2.CreateContainerResponse
-        ).container_id
+        of = {"pod_sandbox_id": sandbox.id, "sandbox_config": sandbox.config}
+        return str(self.cri.call("CreateContainer", config=config, **of).container_id)
 
     def run_container(
         self,
@@ -148,8 +140,7 @@ class PretendKubelet:
     ) -> str:
         """Create and start a container; return its id."""
         container_id = self.create_container(sandbox, name, image, command, attempt)
-        request = cri_pb2.StartContainerRequest(container_id=container_id)
-        self.cri.call("RuntimeService/StartContainer", request, cri_pb2.StartContainerResponse)
+        self.cri.call("StartContainer", container_id=container_id)
         return container_id
 
     def run_to_end(

@@ -245,7 +245,7 @@ def test_the_plan_attributes_the_bytes_of_a_cri_o(crio: CrioNode) -> None:
     crio.bring("reclaimd.test/old:1", 2, size=16 * MIB)
     crio.add_artifact(MODEL, os.urandom(8 * MIB))
     kubelet.run_script(kubelet.pod("web"), APP, WRITES)
-    (reported,) = crio.cri.image_filesystems().image_filesystems
+    (reported,) = crio.cri.call("ImageFsInfo").image_filesystems
     assert Path(reported.fs_id.mountpoint) == crio.runtime.root / "overlay-images"
     assert reported.used_bytes.value < MIB
     (attribution,) = plan(crio.file())["attribution"]
