@@ -42,6 +42,7 @@ from tests.kubelet.node import KubeletNode, unused
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import find_tool, run_tool
 from tests.real_node.oci import ImageTar
+from tests.real_node.steps import assert_without_power
 from tests.reclaimd_process import reclaimd_here
 from tests.repository import ROOT
 
@@ -380,18 +381,6 @@ def assert_not_restarted(node: KubeletNode, daemonset: DaemonSet, name: str) -> 
         raise AssertionError(f"{container['lastState']}: {log}; {daemonset.events()}")
 
 
-def assert_without_power(pid: int) -> None:
-    """By /proc: root without a capability and without a way to one, under a filter of system
-    calls, its root read-only."""
-    proc = Path(f"/proc/{pid}")
-    fields = dict(line.split(":\t", 1) for line in (proc / "status").read_text().splitlines())
-    capabilities = {fields[f"Cap{name}"] for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")}
-    assert capabilities == {"0" * 16}
-    assert (fields["NoNewPrivs"], fields["Seccomp"], fields["Uid"].split()[0]) == ("1", "2", "0")
-    mounts = map(str.split, (proc / "mountinfo").read_text().splitlines())
-    assert {words[4]: words[5] for words in mounts}["/"].startswith("ro,")
-
-
 def assert_the_fleet_is_told(daemonset: DaemonSet, left: int) -> None:
     """The example that asks every node for its plan has this one's in its table, by `kubectl exec`.
     `left`: how many images that nobody uses there are at least."""
@@ -445,7 +434,7 @@ def test_the_shipped_daemonset_relieves_its_node(
     name = daemonset.wait_until_ready()["metadata"]["name"]
     ready_seconds = time.monotonic() - began
     assert container_of(node, name)["image"] == REFERENCE
-    assert_without_power(daemonset.process())
+    assert_without_power(daemonset.process(), seccomp="2")
     assert image.start == (PROGRAM, "run", "--config=/etc/reclaimd/reclaimd.yaml")
     command = Path(f"/proc/{daemonset.process()}/cmdline").read_text().split("\0")[1:-1]
     more = ("--config-dir=/etc/reclaimd/reclaimd.conf.d", "--logging-format=json")

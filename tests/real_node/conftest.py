@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.nodes.crowded_node import CrowdedNode, build_crowded_node
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.crio import crio_program
 from tests.real_node.loopfs import ToolError, find_tool, run_tool
@@ -92,9 +91,3 @@ def containerd(make_node: NodeFactory) -> RealNode:
 def node(request: pytest.FixtureRequest, make_node: NodeFactory) -> RealNode:
     """The same, and with a CRI-O if there is one."""
     return make_node(runtime=request.param)
-
-
-@pytest.fixture
-def crowded_node(make_node: NodeFactory) -> CrowdedNode:
-    """The crowded node on an ext4 of 256 MiB, about half of it in use."""
-    return build_crowded_node(make_node(GIB // 4))

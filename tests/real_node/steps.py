@@ -8,6 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from tests.nodes.crowded_node import CrowdedNode
 from tests.nodes.real_node import RealNode
 from tests.real_node.loopfs import MIB
 from tests.real_node.oci import Image, random_layer
@@ -21,6 +22,7 @@ from tests.reclaimd_process import (
 )
 
 MINIMUM_RECLAIM = 16 * MIB
+SETTLED_SECONDS = 11.0  # parts of a vanished pod count as gone from 10 s on
 OLD_ENOUGH_SECONDS = 1.1  # for what `configure` asks of an image
 ALL = ("--signal", "imagefs.available", "--all")
 IMAGEFS = ("--signal", "imagefs.available", "--now")
@@ -134,3 +136,36 @@ def oldest_gone(images: Collection[str], left: set[str]) -> int:
     gone = [image not in left for image in images]
     assert gone == sorted(gone, reverse=True), "the oldest are removed first"
     return sum(gone)
+
+
+def assert_without_power(pid: int, seccomp: str = "0") -> dict[str, str]:
+    """By /proc: root without a capability and without a way to one, its system calls filtered at
+    least like this (prctl(2)), its root read-only. The options of its mounts, by their points."""
+    proc = Path(f"/proc/{pid}")
+    fields = dict(line.split(":\t", 1) for line in (proc / "status").read_text().splitlines())
+    capabilities = {fields[f"Cap{name}"] for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")}
+    assert capabilities == {"0" * 16}
+    uid = fields["Uid"].split()[0]
+    assert (fields["NoNewPrivs"], uid) == ("1", "0")
+    assert fields["Seccomp"] >= seccomp
+    mounts = map(str.split, (proc / "mountinfo").read_text().splitlines())
+    options = {words[4]: words[5] for words in mounts}
+    assert options["/"].startswith("ro,")
+    return options
+
+
+def objects_of(node: RealNode) -> tuple[set[str], set[str]]:
+    """The ids of its images and containers."""
+    return node.cri.image_ids(), node.cri.container_ids()
+
+
+def assert_protected_objects_kept(crowded: CrowdedNode) -> None:
+    """Running containers, newest dead copies, images in use and the sandbox image
+    are kept; a new pod starts.
+    """
+    kubelet, (images, containers) = crowded.node.kubelet, objects_of(crowded.node)
+    assert crowded.protected_images() <= images
+    assert crowded.protected_containers() <= containers
+    started = kubelet.run_container(kubelet.pod("new-pod"), "app", crowded.app_image)
+    for container in (*crowded.running_containers, started):
+        assert kubelet.runs(container)

@@ -34,11 +34,10 @@ from tests.real_node.containerd import Containerd
 from tests.real_node.loopfs import MIB, ToolError
 from tests.real_node.oci import BASE, Image
 from tests.real_node.pods import POD_UID, Sandbox
-from tests.real_node.steps import configure, plan, reclaim
+from tests.real_node.steps import SETTLED_SECONDS, configure, plan, reclaim
 from tests.restart_rule import Copy, PodSpec, RestartPolicy, would_start
 from tests.sockets import kubelet_server
 
-SETTLED_SECONDS = 11.0  # parts of a vanished pod count as gone from 10 s on
 APP = "reclaimd.test/app:1"
 BELIEVED = {"believed": True, "why": None, "sentence": None}
 GARBAGE = "CollectContainerdGarbage"

@@ -119,7 +119,8 @@ def test_what_a_process_holds_open_is_found_with_its_bytes(tmp_path: Path, kind:
             assert count_trees([Tree(str(disk))], time_limit())[0].total_bytes < MIB
             assert remark.bytes is not None  # with what XFS has allocated ahead
             assert 12 * MIB <= remark.bytes <= (used.f_blocks - used.f_bfree) * used.f_frsize
-            assert f"(pid {pid})" in remark.sentence
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            assert f"{name} (pid {pid})" in remark.sentence
             assert f"{disk}/gone.log" in remark.sentence
         assert mount is not None
         assert (mount.type, mount.point) == (kind, str(disk))
