@@ -127,8 +127,13 @@ class PretendKubelet:
                 )
             ),
         )
-        of = {"pod_sandbox_id": sandbox.id, "sandbox_config": sandbox.config}
-        return str(self.cri.call("CreateContainer", config=config, **of).container_id)
+        made = self.cri.call(
+            "CreateContainer",
+            pod_sandbox_id=sandbox.id,
+            config=config,
+            sandbox_config=sandbox.config,
+        )
+        return str(made.container_id)
 
     def run_container(
         self,
