@@ -308,4 +308,5 @@ def test_a_file_that_grows_on_xfs_costs_the_images_that_the_mark_needs(
     assert record["result"] == "satisfied"
     assert gone == old[: len(gone)], "the oldest, and not the large one"
     beyond = available_after(record, "imagefs.available") - mark - MINIMUM_RECLAIM
-    assert beyond < 2 * sum(freed(record)) / len(gone), "two images less would not have been enough"
+    # but for what XFS gives back by itself, two images less would not have been enough
+    assert beyond < 2 * sum(freed(record)) / len(gone) + MIB
