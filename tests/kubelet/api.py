@@ -1,17 +1,23 @@
-"""A client of the API server: JSON over HTTPS, one request at a time."""
+"""Clients of the API server: JSON over HTTPS, one request at a time; kubectl; and who they are."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
 import ssl
-import time
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.real_node.loopfs import find_tool, run_tool
+from tests.reclaimd_process import came_true
+
 TIMEOUT_SECONDS = 30.0
 MERGE = "application/merge-patch+json"
+DAYS = 2
+NEW_KEY = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
 
 
 class ApiError(RuntimeError):
@@ -43,9 +49,9 @@ class Api:
         """Makes an object. ApiError."""
         return json.loads(self._ask("POST", path, thing))
 
-    def patch(self, path: str, change: dict[str, Any], kind: str = MERGE) -> Any:
+    def patch(self, path: str, change: dict[str, Any]) -> Any:
         """Changes an object. ApiError."""
-        return json.loads(self._ask("PATCH", path, change, kind))
+        return json.loads(self._ask("PATCH", path, change, MERGE))
 
     def delete(self, path: str, grace_seconds: int | None = None) -> None:
         """Deletes an object; no error if there is none."""
@@ -66,24 +72,23 @@ class Api:
         found: list[dict[str, Any]] = self.get("/api/v1/events")["items"]
         return found
 
-    def wait(
-        self, what: str, condition: Callable[[], bool], seconds: float, pause_seconds: float = 0.1
-    ) -> None:
+    def wait(self, what: str, condition: Callable[[], bool], seconds: float) -> None:
         """Waits until it is true; errors of the API server count as not yet.
 
         TimeoutError names `what`.
         """
-        deadline = time.monotonic() + seconds
-        while True:
-            last = ""
+        last = ""
+
+        def is_true() -> bool:
+            nonlocal last
             try:
-                if condition():
-                    return
+                return condition()
             except (ApiError, OSError, KeyError, http.client.HTTPException) as error:
                 last = f" ({type(error).__name__}: {error})"
-            if time.monotonic() >= deadline:
-                raise TimeoutError(f"{what}: not within {seconds:g} s{last}")
-            time.sleep(pause_seconds)
+                return False
+
+        if not came_true(is_true, seconds, every_seconds=0.1):
+            raise TimeoutError(f"{what}: not within {seconds:g} s{last}")
 
     def _ask(
         self,
@@ -104,9 +109,102 @@ class Api:
         finally:
             connection.close()
         if answer.status >= http.client.BAD_REQUEST:
-            try:
-                message = json.loads(content)["message"]
-            except (ValueError, KeyError, TypeError):
-                message = content[:300].decode(errors="replace")
-            raise ApiError(answer.status, message)
+            raise ApiError(answer.status, content[:300].decode(errors="replace"))
         return content
+
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: tests
+contexts: [{{name: tests, context: {{cluster: tests, user: tests}}}}]
+clusters: [{{name: tests, cluster: {{server: "{server}", certificate-authority: "{authority}"}}}}]
+users: [{{name: tests, user: {user}}}]
+"""
+
+
+def write_kubeconfig(path: Path, api: Api, user: dict[str, str]) -> Path:
+    """A kubeconfig for the server of `api`; `user`: the fields of its credentials. JSON is YAML."""
+    path.touch(mode=0o600)
+    path.write_text(
+        KUBECONFIG.format(server=api.server, authority=api.authority, user=json.dumps(user))
+    )
+    return path
+
+
+class Kubectl:
+    """The program kubectl, whose home is a directory, as the bearer of a client's token."""
+
+    def __init__(self, directory: Path, api: Api) -> None:
+        directory.mkdir(parents=True)
+        self._program = find_tool("kubectl") or "kubectl"
+        file = write_kubeconfig(directory / "kubeconfig", api, {"token": api.token})
+        variables = {"HOME": str(directory), "KUBECONFIG": str(file), "KUBECTL": self._program}
+        self.environment = {**os.environ, **variables}
+        """For scripts that call it, too."""
+
+    def __call__(self, *arguments: str, given: str | None = None) -> str:
+        """Runs a command and returns what it printed. Fails with what it said.
+
+        `given`: on its standard input.
+        """
+        process = self.run(self._program, *arguments, given=given)
+        assert process.returncode == 0, f"kubectl {' '.join(arguments)}: {process.stderr}"
+        return str(process.stdout)
+
+    def run(self, *command: str | Path, given: str | None = None) -> Any:
+        """Runs a program that calls it."""
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120.0,
+            env=self.environment,
+            input=given,
+        )
+
+
+class Authority:
+    """Signs certificates for one cluster, by openssl, in a directory.
+
+    `certificate`: the file that whoever trusts it has to read.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(mode=0o700, parents=True)
+        self._directory = directory
+        self.certificate = directory / "ca.crt"
+        openssl(
+            f"req -x509 {NEW_KEY} -keyout {directory}/ca.key -out {self.certificate} -days {DAYS}"
+            " -subj /CN=reclaimd-tests -addext basicConstraints=critical,CA:TRUE"
+        )
+
+    def sign(self, name: str, group: str = "", *, serves: bool = False) -> tuple[Path, Path]:
+        """A certificate of this name (and group, an organisation) and its key: for a client, or for
+        a server on 127.0.0.1."""
+        own, stem = self._directory, self._directory / name.replace(":", "-")
+        subject = (f"/O={group}" if group else "") + f"/CN={name}"
+        openssl(f"req -new {NEW_KEY} -keyout {stem}.key -out {stem}.csr -subj {subject}")
+        Path(f"{stem}.ext").write_text(
+            "extendedKeyUsage=serverAuth\nsubjectAltName=IP:127.0.0.1,DNS:localhost\n"
+            if serves
+            else "extendedKeyUsage=clientAuth\n"
+        )
+        openssl(
+            f"x509 -req -in {stem}.csr -CA {self.certificate} -CAkey {own}/ca.key -CAcreateserial"
+            f" -out {stem}.crt -days {DAYS} -extfile {stem}.ext"
+        )
+        return Path(f"{stem}.crt"), Path(f"{stem}.key")
+
+    def signing_key(self) -> tuple[Path, Path]:
+        """A private and a public key for the tokens of service accounts."""
+        private, public = self._directory / "tokens.key", self._directory / "tokens.pub"
+        openssl(f"ecparam -name prime256v1 -genkey -noout -out {private}")
+        openssl(f"ec -in {private} -pubout -out {public}")
+        return private, public
+
+
+def openssl(line: str) -> None:
+    """Runs it with this command line."""
+    run_tool("openssl", *line.split())

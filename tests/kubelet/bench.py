@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from tests.kubelet.control_plane import what_is_missing
 from tests.kubelet.duel import Responder
 from tests.kubelet.matrix import Matrix, Program, combinations, filesystems, say
 from tests.kubelet.matrix_page import MEASURED, read_all, table, write_page
-from tests.kubelet.programs import what_is_missing
 from tests.real_node.loopfs import ToolError
 
 RATES_MIB = (20, 100, 300)

@@ -6,20 +6,15 @@ All share one API server; each node is a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.buildah import skip_without_buildah
-from tests.bundles import unpacked_wheels
-from tests.kubelet.control_plane import ControlPlane
-from tests.kubelet.kubectl import missing_kubectl
+from tests.kubelet.control_plane import ControlPlane, what_is_missing
 from tests.kubelet.kubelet import KubeletSettings
-from tests.kubelet.node import GIB, KubeletNode, kubelet_node
-from tests.kubelet.program_image import ProgramImage, write_program_image
-from tests.kubelet.programs import what_is_missing
+from tests.kubelet.node import KubeletNode, kubelet_node
 
 HERE = Path(__file__).parent
 
@@ -49,40 +44,15 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def make_node(plane: ControlPlane, tmp_path: Path) -> Iterator[NodeMaker]:
-    """`make_node(thresholds, size_bytes=2 GiB, fstype="ext4", image_size_bytes=0, drop_ins=(),
-    **fields of the kubelet)`: a running node."""
+    """`make_node(thresholds, drop_ins, **fields of the kubelet)`: a running node."""
     with ExitStack() as stack:
 
         def make(
-            thresholds: dict[str, str] | None = None,
-            size_bytes: int = 2 * GIB,
-            fstype: str = "ext4",
-            image_size_bytes: int = 0,
-            drop_ins: Sequence[dict[str, object]] = (),
+            thresholds: Mapping[str, str] | None = None,
+            drop_ins: Sequence[Mapping[str, object]] = (),
             **fields: object,
         ) -> KubeletNode:
-            directory = tmp_path / f"node{len(list(tmp_path.glob('node*')))}"
             settings = KubeletSettings(thresholds or {}, fields, drop_ins)
-            return stack.enter_context(
-                kubelet_node(
-                    directory,
-                    plane,
-                    settings,
-                    size_bytes,
-                    fstype,
-                    image_size_bytes=image_size_bytes,
-                )
-            )
+            return stack.enter_context(kubelet_node(tmp_path / "node", plane, settings))
 
         yield make
-
-
-@pytest.fixture(scope="session")
-def image(tmp_path_factory: pytest.TempPathFactory) -> ProgramImage:
-    """The image of the program."""
-    skip_without_buildah()
-    if sentence := missing_kubectl():
-        pytest.skip(sentence)
-    return write_program_image(
-        tmp_path_factory.mktemp("image") / "image", unpacked_wheels(tmp_path_factory)
-    )

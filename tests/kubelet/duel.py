@@ -317,11 +317,7 @@ def duel(
             own_mark_bytes=own,
             fill_bytes=most,
             pressure=pressure.seen,
-            evicted=tuple(
-                sorted(
-                    name for name, pod in pods.items() if pod["status"].get("reason") == "Evicted"
-                )
-            ),
+            evicted=tuple(node.evicted()),
             crossed_seconds=None if crossed is None else crossed - began,
             first_freed_seconds=None if fstype in ACCOUNTED_SECONDS else sampler.first_freed(own),
             lowest_bytes=sampler.lowest,

@@ -8,20 +8,19 @@ whether they may: as on a node that kubeadm made.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import shutil
+import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.kubelet.api import Api
-from tests.kubelet.certificates import Authority
-from tests.kubelet.kubeconfig import write_kubeconfig
-from tests.kubelet.process import Server
-from tests.kubelet.programs import program
+import yaml
+
+from tests.kubelet.api import Api, Authority, write_kubeconfig
+from tests.kubelet.control_plane import Server, program
 from tests.ports import free_port
 from tests.real_node.loopfs import mounts_below, run_tool, search_path, unmount
 
@@ -39,6 +38,38 @@ KERNEL_SETTINGS = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
+CONFIGURATION = """\
+address: 127.0.0.1
+port: {port}
+healthzBindAddress: 127.0.0.1
+healthzPort: {health_port}
+authentication:
+  anonymous: {{enabled: false}}
+  webhook: {{enabled: true, cacheTTL: 1s}}
+  x509: {{clientCAFile: "{authority}"}}
+authorization:
+  mode: Webhook
+  webhook: {{cacheAuthorizedTTL: 1s, cacheUnauthorizedTTL: 1s}}
+tlsCertFile: "{certificate}"
+tlsPrivateKeyFile: "{key}"
+containerRuntimeEndpoint: "unix://{socket}"
+staticPodPath: "{static_pods}"
+podLogsDir: "{pod_logs}"
+volumePluginDir: "{plugins}"
+resolvConf: ""
+failSwapOn: false
+failCgroupV1: false
+cgroupDriver: cgroupfs
+cgroupRoot: "{cgroup}"
+cgroupsPerQOS: false
+enforceNodeAllocatable: [none]  # an empty list is lost where there is a --config-dir
+makeIPTablesUtilChains: false
+oomScoreAdj: 0
+imageGCHighThresholdPercent: 100
+imageMinimumGCAge: {age}s
+evictionPressureTransitionPeriod: 10s
+registerWithTaints: []
+"""
 
 
 @dataclass
@@ -77,69 +108,39 @@ class Kubelet:
         self.configuration = root / "config.yaml"  # where kubeadm puts it
         self.drop_ins = directory / "conf.d"
         self.drop_ins.mkdir()
-        self.port, self._health_port = free_port(), free_port()
-        self.endpoint = f"https://127.0.0.1:{self.port}"
-        self.health = f"http://127.0.0.1:{self._health_port}/healthz"
-        self.client_certificate, self.client_key = authority.sign(
-            f"system:node:{NODE}", "system:nodes"
-        )
+        port, health_port = free_port(), free_port()
+        self.endpoint = f"https://127.0.0.1:{port}"
+        self._health_port = health_port
+        certificate, key = authority.sign(f"system:node:{NODE}", "system:nodes")
         serving = authority.sign("kubelet-serving", serves=True)
         head = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
         for number, fields in enumerate(settings.drop_ins):
             (self.drop_ins / f"{number}.conf").write_text(json.dumps({**head, **fields}))
-        self.configuration.write_text(
-            json.dumps(
-                {
-                    **head,
-                    "address": "127.0.0.1",
-                    "port": self.port,
-                    "healthzBindAddress": "127.0.0.1",
-                    "healthzPort": self._health_port,
-                    "authentication": {
-                        "anonymous": {"enabled": False},
-                        "webhook": {"enabled": True, "cacheTTL": "1s"},
-                        "x509": {"clientCAFile": str(authority.certificate)},
-                    },
-                    "authorization": {
-                        "mode": "Webhook",
-                        "webhook": {"cacheAuthorizedTTL": "1s", "cacheUnauthorizedTTL": "1s"},
-                    },
-                    "tlsCertFile": str(serving[0]),
-                    "tlsPrivateKeyFile": str(serving[1]),
-                    "containerRuntimeEndpoint": f"unix://{runtime_socket}",
-                    "staticPodPath": str(self.static_pods),
-                    "podLogsDir": str(pod_logs),
-                    "volumePluginDir": str(directory / "plugins"),
-                    "resolvConf": "",
-                    "failSwapOn": False,
-                    "failCgroupV1": False,
-                    "cgroupDriver": "cgroupfs",
-                    "cgroupRoot": cgroup_parent,
-                    "cgroupsPerQOS": False,
-                    # an empty list is lost where there is a --config-dir
-                    "enforceNodeAllocatable": ["none"],
-                    "makeIPTablesUtilChains": False,
-                    "oomScoreAdj": 0,
-                    "imageGCHighThresholdPercent": 100,
-                    "imageMinimumGCAge": f"{IMAGE_AGE_SECONDS}s",
-                    "evictionHard": {"nodefs.inodesFree": "0%", **settings.thresholds},
-                    "evictionPressureTransitionPeriod": "10s",
-                    "registerWithTaints": [],
-                    **settings.fields,
-                }
-            )
+        text = CONFIGURATION.format(
+            port=port,
+            health_port=health_port,
+            authority=authority.certificate,
+            certificate=serving[0],
+            key=serving[1],
+            socket=runtime_socket,
+            static_pods=self.static_pods,
+            pod_logs=pod_logs,
+            plugins=directory / "plugins",
+            cgroup=cgroup_parent,
+            age=IMAGE_AGE_SECONDS,
         )
-        credentials = {
-            "client-certificate": str(self.client_certificate),
-            "client-key": str(self.client_key),
-        }
+        hard = {"evictionHard": {"nodefs.inodesFree": "0%", **settings.thresholds}}
+        document = {**head, **yaml.safe_load(text), **hard, **settings.fields}
+        self.configuration.write_text(json.dumps(document))
+        credentials = {"client-certificate": str(certificate), "client-key": str(key)}
         kubeconfig = write_kubeconfig(directory / "kubeconfig", api, credentials)
-        command = [
-            program("KUBELET"), "--config", self.configuration, "--config-dir", self.drop_ins, "--kubeconfig",
-            kubeconfig, "--root-dir", root, "--cert-dir", directory / "pki", "--hostname-override", NODE, "--v", "2",
-        ]  # fmt: skip
-        environment = {**os.environ, "PATH": search_path()}
-        self.server = Server(command, directory / "kubelet.log", environment)
+        self.server = Server(
+            f"{program('KUBELET')} --config {self.configuration} --config-dir {self.drop_ins}"
+            f" --kubeconfig {kubeconfig} --root-dir {root} --cert-dir {directory}/pki"
+            f" --hostname-override {NODE} --v 2",
+            directory / "kubelet.log",
+            PATH=search_path(),
+        )
         self._shadowed: list[Path] = []
 
     def start(self) -> None:
@@ -181,15 +182,11 @@ class Kubelet:
 
     def is_healthy(self) -> bool:
         """Whether /healthz says so."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._health_port, timeout=2.0)
-        try:
-            connection.request("GET", "/healthz")
-            return connection.getresponse().status == http.client.OK
-        except OSError:
-            return False
-        finally:
-            connection.close()
+        url = f"http://127.0.0.1:{self._health_port}/healthz"
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=2.0):  # ours
+            return True
+        return False
 
     def log_text(self) -> str:
         """All that it has logged."""
-        return self.server.log.read_text(errors="replace")
+        return self.server.log_text()

@@ -37,7 +37,7 @@ from typing import Any
 
 import psutil
 
-from tests.kubelet.control_plane import ControlPlane
+from tests.kubelet.control_plane import ControlPlane, program
 from tests.kubelet.duel import (
     IMAGEFS_PERCENT,
     IMAGES,
@@ -51,7 +51,6 @@ from tests.kubelet.duel import (
     Sample,
     duel,
 )
-from tests.kubelet.programs import program
 from tests.kubelet.prune import PERIOD_SECONDS, crictl
 from tests.own_machine import entered
 from tests.real_node.loopfs import MAKE, find_tool, run_tool

@@ -1,12 +1,16 @@
 """A node with a real kubelet: one small filesystem, a container runtime and the
-kubelet's directories on it.
+kubelet's directories on it; reclaimd on it, and who may ask the kubelet for its pods.
+
+`CRIO` names a CRI-O to take in the place of containerd; pinns is in the same directory. Roles and
+bindings are of the cluster, which all nodes share, so each has a name of its own.
 """
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +25,20 @@ from tests.kubelet.kubelet import (
     Kubelet,
     KubeletSettings,
 )
-from tests.kubelet.programs import new_runtime
-from tests.real_node.crio import Crio
+from tests.real_node.containerd import Containerd
+from tests.real_node.crio import Crio, crio_program
 from tests.real_node.loopfs import LoopFilesystem
-from tests.real_node.oci import BASE, Image, ImageTar, write_image, write_images
+from tests.real_node.oci import BASE, Image, ImageTar, random_layer, write_image, write_images
 from tests.real_node.runtime import SANDBOX_IMAGE, ContainerRuntime
+from tests.reclaimd_process import answer, reclaimd, write_configuration
 
 GIB = 1 << 30
 INFO_SOCKET = Path("/run/crio/crio.sock")
 PODS = "/api/v1/namespaces/default/pods"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+SERVICE_ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+PURGE_SECONDS = 300.0  # the limit of one pass, in which the runtime may be busy with pods
+PURGE = ("reclaim", "--signal", "imagefs.available", "--all", "--now", "-o", "json")
 
 
 @dataclass(frozen=True)
@@ -72,19 +81,31 @@ class KubeletNode:
         self.import_images(images)
         time.sleep(1.1 * IMAGE_AGE_SECONDS)
 
-    def create(self, pod: dict[str, Any]) -> None:
-        """Makes a pod."""
+    def create(self, pod: dict[str, Any], *phases: str) -> None:
+        """Makes a pod, and waits until it is in one of these phases, if any. TimeoutError."""
         self.api.create(PODS, pod)
+        if phases:
+            self.wait_for_phase(pod["metadata"]["name"], *phases)
 
     def phase(self, name: str) -> str:
         """The phase of a pod."""
         return str(self.api.get(f"{PODS}/{name}")["status"].get("phase", ""))
 
-    def wait_for_phase(self, name: str, *phases: str, seconds: float = 60.0) -> None:
+    def wait_for_phase(self, name: str, *phases: str) -> None:
         """Waits until a pod is in one of these phases. TimeoutError."""
-        self.api.wait(
-            f"pod {name} {' or '.join(phases)}", lambda: self.phase(name) in phases, seconds
-        )
+        told = f"pod {name} {' or '.join(phases)}"
+        self.api.wait(told, lambda: self.phase(name) in phases, 60.0)
+
+    def statuses(self, *names: str) -> dict[str, list[Any]]:
+        """Of each pod: its phase, and of each container its restarts and when it began and
+        ended."""
+        found, kinds = {}, ("initContainerStatuses", "containerStatuses")
+        for name in names:
+            status = self.api.get(f"{PODS}/{name}")["status"]
+            containers = [each for kind in kinds for each in status.get(kind, ())]
+            of_each = [[each["name"], each["restartCount"], each["state"]] for each in containers]
+            found[name] = [status["phase"], of_each]
+        return found
 
     def conditions(self) -> dict[str, bool]:
         """The conditions of the node.
@@ -94,6 +115,17 @@ class KubeletNode:
         conditions = self.api.get(f"/api/v1/nodes/{NODE}")["status"]["conditions"]
         return {each["type"]: each["status"] == "True" for each in conditions}
 
+    def evicted(self) -> list[str]:
+        """The pods that the kubelet has evicted."""
+        pods = self.api.pods().items()
+        return sorted(name for name, pod in pods if pod["status"].get("reason") == "Evicted")
+
+    def asking(self, *resources: str) -> Api:
+        """A client of the kubelet itself, which the API server does not reach for others on
+        loopback, that may `get` these resources."""
+        token = service_account(self, *resources)
+        return Api(self.kubelet.endpoint, self.plane.authority.certificate, token)
+
     def reclaimd_fields(self) -> dict[str, Any]:
         """The fields of a configuration of reclaimd for this node; no credentials."""
         return {
@@ -102,6 +134,99 @@ class KubeletNode:
             "podLogsDir": str(self.kubelet.pod_logs),
             "containerLogsDir": str(CONTAINER_LOG_LINKS),
         }
+
+    def configured(self, **fields: object) -> str:
+        """A new configuration of reclaimd for this node."""
+        name = f"reclaimd-{secrets.token_hex(4)}.yaml"
+        given = {**self.reclaimd_fields(), **fields}
+        return str(write_configuration(self.disk.parent / name, **given))
+
+
+def purged(file: str, command: Sequence[str] = PURGE) -> Any:
+    """The record of a pass to the end of the row, which has to succeed."""
+    done = reclaimd(*command, "--config", file, timeout_seconds=PURGE_SECONDS)
+    assert done.returncode == 0, done.stderr
+    record = answer(done)
+    assert {each["result"] for each in record["removals"]} <= {"removed", "already_gone"}, record
+    return record
+
+
+def unused(count: int, size_bytes: int, first: int = 0) -> list[Image]:
+    """Images that nobody uses, `reclaimd.test/unused:0` and so on."""
+    return [
+        Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, size_bytes)))
+        for number in range(first, first + count)
+    ]
+
+
+# ---- who may ask
+
+
+def service_account(node: KubeletNode, *resources: str) -> str:
+    """A new service account whose role is `get` on these resources of the cluster
+    (none: no role); its token.
+    """
+    name = f"asks-{secrets.token_hex(4)}"
+    node.api.create(SERVICE_ACCOUNTS, {"metadata": {"name": name}})
+    if resources:
+        allow_get({"kind": "ServiceAccount", "name": name, "namespace": "default"}, node, resources)
+    return node.plane.service_account_token(name)
+
+
+def allow_group(node: KubeletNode, group: str, *resources: str) -> Callable[[], None]:
+    """Lets everybody whose certificate names this group `get` these resources; what
+    is returned takes it back.
+    """
+    subject = {"kind": "Group", "name": group, "apiGroup": "rbac.authorization.k8s.io"}
+    return allow_get(subject, node, resources)
+
+
+def allow_get(
+    subject: dict[str, str], node: KubeletNode, resources: Sequence[str]
+) -> Callable[[], None]:
+    """The same for any subject."""
+    name = f"gets-{secrets.token_hex(4)}"
+    rule = {"apiGroups": [""], "resources": list(resources), "verbs": ["get"]}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    head = {"metadata": {"name": name}}
+    node.api.create(f"{RBAC}/clusterroles", {**head, "rules": [rule]})
+    bound = {**head, "roleRef": role, "subjects": [subject]}
+    node.api.create(f"{RBAC}/clusterrolebindings", bound)
+
+    def take_back() -> None:
+        for kind in ("clusterrolebindings", "clusterroles"):
+            node.api.delete(f"{RBAC}/{kind}/{name}")
+
+    return take_back
+
+
+def token_fields(node: KubeletNode, token: str) -> dict[str, Any]:
+    """The fields of a configuration of reclaimd that asks the kubelet with this token."""
+    file = node.disk.parent / f"token-{secrets.token_hex(4)}"
+    file.touch(mode=0o600)
+    file.write_text(token + "\n")
+    return {**endpoint_fields(node), "kubeletTokenFile": str(file)}
+
+
+def certificate_fields(node: KubeletNode, name: str, group: str) -> dict[str, Any]:
+    """The same, with a new client certificate of this name and group."""
+    certificate, key = node.plane.authority.sign(name, group)
+    files = {"kubeletCertificateFile": str(certificate), "kubeletKeyFile": str(key)}
+    return {**endpoint_fields(node), **files}
+
+
+def kubelet_fields(node: KubeletNode) -> dict[str, Any]:
+    """The same, with whatever is allowed to: for tests that are not about the access."""
+    return token_fields(node, service_account(node, "nodes/pods", "nodes/proxy"))
+
+
+def endpoint_fields(node: KubeletNode) -> dict[str, str]:
+    """Where the kubelet is asked."""
+    authority = str(node.plane.authority.certificate)
+    return {"kubeletEndpoint": node.kubelet.endpoint, "kubeletCAFile": authority}
+
+
+# ---- making one
 
 
 @contextmanager
@@ -125,19 +250,20 @@ def kubelet_node(
     """
     with ExitStack() as stack:
         filesystem = stack.enter_context(LoopFilesystem(directory, size_bytes, fstype))
-        disk = filesystem.mountpoint
+        disk = store = filesystem.mountpoint
         image_filesystem = None
         if image_size_bytes:
             image_filesystem = LoopFilesystem(directory / "images", image_size_bytes, fstype)
-            stack.enter_context(image_filesystem)
-        store = disk if image_filesystem is None else image_filesystem.mountpoint
+            store = stack.enter_context(image_filesystem).mountpoint
+        root, crio = (disk if split else store) / "runtime", crio_program()
         images_alone = store / "images" if split else None
-        runtime = stack.enter_context(
-            new_runtime((disk if split else store) / "runtime", images_alone)
+        runtime: ContainerRuntime = (
+            Containerd(root) if crio is None else Crio(root, crio, images_alone)
         )
+        stack.enter_context(runtime)
         with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
             pause = runtime.import_image(write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside)))
-        if isinstance(runtime, Crio):
+        if crio is not None:
             stack.enter_context(found_by_cadvisor(runtime))
         kubelet = Kubelet(
             directory / "kubelet",
@@ -162,7 +288,7 @@ def kubelet_node(
 
 
 @contextmanager
-def found_by_cadvisor(crio: Crio) -> Iterator[None]:
+def found_by_cadvisor(crio: ContainerRuntime) -> Iterator[None]:
     """A CRI-O is there where the kubelet asks it for its places by HTTP, which no setting moves,
     while the `with` block lasts
     (https://github.com/google/cadvisor/blob/v0.56.2/container/crio/client.go). FileExistsError if

@@ -1,50 +1,288 @@
 """The DaemonSet as it is shipped, on a real node: image, manifests, probes, exec, and a new
 rollout.
 
-The image is built from config/Containerfile, what `reclaimd manifests` prints is applied by
-kubectl, the kubelet starts the pod under its restrictions. Only paths differ (`shipped_manifests`).
+The image is built from config/Containerfile, on a base of Debian's Python alone: interpreter,
+standard library, and what both need of the shared libraries. What `reclaimd manifests` prints is
+applied by kubectl, the kubelet starts the pod under its restrictions. Only paths differ: the
+socket, the images, the kubelet's root and the logs are mounted where the node has them; records,
+lock and control socket where the shipped manifest has them, from directories of the test. No
+scheduler runs: `bind` does its part. The controller's part is done by a kube-controller-manager, or
+by `create_pod`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import socket
-import subprocess
+import sys
+import tarfile
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import yaml
 
-from tests.kubelet.api import Api
+from tests.buildah import Buildah, build, make_root, skip_without_buildah
+from tests.bundles import unpacked_wheels
+from tests.kubelet.api import Api, Kubectl
 from tests.kubelet.conftest import NodeMaker
-from tests.kubelet.control_plane import ControlPlane
-from tests.kubelet.daemonset import NAME, NAMESPACE, PODS, PROGRAM, DaemonSet, is_ready
-from tests.kubelet.duel import Sampler
+from tests.kubelet.control_plane import ControlPlane, found
+from tests.kubelet.duel import MIB, Sampler
 from tests.kubelet.kubelet import IMAGE_AGE_SECONDS, NODE
-from tests.kubelet.node import KubeletNode
-from tests.kubelet.program_image import REFERENCE, ProgramImage
-from tests.kubelet.programs import has_program
+from tests.kubelet.node import KubeletNode, unused
 from tests.real_node.fill import fill_bytes
-from tests.real_node.oci import BASE, Image, random_layer
+from tests.real_node.loopfs import find_tool, run_tool
+from tests.real_node.oci import ImageTar
+from tests.real_node.steps import assert_without_power
+from tests.reclaimd_process import reclaimd_here
 from tests.repository import ROOT
 
-MIB = 1 << 20
+NAMESPACE, NAME = "kube-system", "reclaimd"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+DAEMONSETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
+PROGRAM = f"/opt/reclaimd/bin/{NAME}"
+REFERENCE = "reclaimd.test/reclaimd:1"
 PORT = 9746  # of the shipped probes
-UNUSED, UNUSED_BYTES = 4, 48 * MIB
+UNUSED = 4
 MARK_PERCENT = 20  # the kubelet's 15 and reclaimd's margin of 5
 ABOVE_BYTES, FILL_BYTES, RATE_BYTES = 20 * MIB, 60 * MIB, 20 * MIB
 THRESHOLDS = {"nodefs.available": "10%", "imagefs.available": "15%"}
 OF_THE_MACHINE = ("/run/reclaimd", "/var/lib/reclaimd")  # what the shipped manifest would use
+READY_SECONDS = 120.0
 GRACE_SECONDS = 45
 CLOCKS_SECONDS = 0.5  # the records are kept in the monotonic clock and written in the wall clock's
-
 FLEET_PLAN = ROOT / "config" / "examples" / "fleet" / "plan.sh"
-UNUSED_REFERENCES = {f"reclaimd.test/unused:{number}" for number in range(UNUSED)}
+INTERPRETER = Path("/usr/bin/python3")
+# as in the usual images of Python there is no byte code
+LEFT_OUT = (
+    *("__pycache__", "test", "idlelib", "lib2to3", "tkinter", "turtledemo"),
+    *("config-*", "sitecustomize.py"),
+)
+# modules of the program
+COMPILED = ("pydantic_core/*.so", "google/_upb/*.so", "_yaml*.so", "yaml/*.so")
+
+
+# ---- the image of the program
+
+
+@dataclass(frozen=True)
+class ProgramImage:
+    """A written image. `start`: entry point and command, as a container without any runs."""
+
+    tar: ImageTar
+    start: tuple[str, ...]
+
+
+def add_python(root: Path) -> None:
+    """Debian's Python, with the files of its version's name and the shared libraries."""
+
+    def below(path: Path) -> Path:
+        """Where a path is below the root, which has this machine's links beside /usr."""
+        return root / path.relative_to("/")
+
+    interpreter = INTERPRETER.resolve()
+    script = "import sysconfig; print(sysconfig.get_path('stdlib'))"
+    library = Path(run_tool(str(INTERPRETER), "-I", "-c", script).strip())
+    ignored = shutil.ignore_patterns(*LEFT_OUT)
+    shutil.copytree(library, below(library), symlinks=True, ignore=ignored)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    here = Path(sys.prefix) / "lib" / version / "site-packages"
+    modules = [file for pattern in COMPILED for file in here.glob(pattern)]
+    # the shared libraries that they are loaded with, and their loader
+    linked = run_tool("ldd", interpreter, *library.glob("lib-dynload/*.so"), *modules)
+    for file in {interpreter, *map(Path, re.findall(r"(/\S+) \(0x", linked))}:
+        below(file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, below(file))
+    below(INTERPRETER).symlink_to(interpreter.name)
+    (root / "etc" / "passwd").write_text("root:x:0:0:root:/root:/usr/sbin/nologin\n")
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> ProgramImage:
+    """The image of the program's wheel and those of its dependencies."""
+    skip_without_buildah()
+    if find_tool("kubectl") is None:
+        pytest.skip("no kubectl (Debian package kubernetes-client)")
+    path = tmp_path_factory.mktemp("image") / "reclaimd.tar"
+    with tempfile.TemporaryDirectory(prefix="buildah-") as store:
+        root = Path(store) / "base"
+        make_root(root)
+        add_python(root)
+        buildah = Buildah(Path(store))
+        build(buildah, root, unpacked_wheels(tmp_path_factory), REFERENCE)
+        buildah("push", "--quiet", REFERENCE, f"docker-archive:{path}:{REFERENCE}")
+        buildah("rmi", "--all", "--force")
+
+    def member(name: str) -> Any:
+        with tarfile.open(path) as archive:
+            file = archive.extractfile(name)
+            assert file is not None, name
+            return json.load(file)
+
+    (entry,) = member("manifest.json")
+    config = member(entry["Config"])["config"]
+    start = (*config.get("Entrypoint", ()), *config.get("Cmd", ()))
+    identity = f"sha256:{Path(entry['Config']).stem}"
+    return ProgramImage(ImageTar(path, REFERENCE, identity, ""), start)
+
+
+# ---- the DaemonSet
+
+
+def manifests_for(node: KubeletNode, state: Path, control: Path) -> str:
+    """What `reclaimd manifests` prints, with a node's directories, as the variants for other
+    runtimes have theirs: a stream for kubectl. Nothing but paths and the configuration differs from
+    what is shipped: each volume and mount keeps its type, its propagation and whether it is
+    read-only.
+
+    `state`, `control`: the node's directories for the volumes of these names.
+    """
+    printed = reclaimd_here("manifests", "--image", REFERENCE)
+    assert (printed.returncode, printed.stderr) == (0, "")
+    objects: list[dict[str, Any]] = list(yaml.safe_load_all(printed.stdout))
+    (pod,) = [each["spec"]["template"]["spec"] for each in objects if each["kind"] == "DaemonSet"]
+    (configuration,) = [each["data"] for each in objects if "reclaimd.yaml" in each.get("data", ())]
+    fields = node.reclaimd_fields()
+    fields |= {"containerRuntimeEndpoint": f"unix://{node.runtime.socket}"}
+    shipped = yaml.safe_load(configuration["reclaimd.yaml"])
+    configuration["reclaimd.yaml"] = json.dumps({**shipped, **fields})
+    as_on_the_node = {
+        "runtime": str(node.runtime.run_directory),
+        "images": str(node.runtime.root),
+        "kubelet": fields["rootDirectory"],
+        "pod-logs": fields["podLogsDir"],
+        "container-logs": fields["containerLogsDir"],
+    }
+    hosts = as_on_the_node | {"state": str(state), "control": str(control)}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes.keys() == {"configuration", "conf-d", *hosts}
+    for name, path in hosts.items():
+        volumes[name]["hostPath"]["path"] = path
+    (container,) = pod["containers"]
+    for mount in container["volumeMounts"]:
+        mount["mountPath"] = as_on_the_node.get(mount["name"], mount["mountPath"])
+    return yaml.safe_dump_all(objects)
+
+
+class DaemonSet:
+    """reclaimd as a DaemonSet on this node, once it is applied. `state`, `run`: what is mounted at
+    /var/lib/reclaimd and /run/reclaimd."""
+
+    def __init__(self, node: KubeletNode, directory: Path, image: ProgramImage) -> None:
+        self._node = node
+        self.state, self.run = directory / "state", directory / "run"
+        self.kubectl = Kubectl(directory / "kubectl", node.api)
+        # the disk and the runtime's directory are shared mounts, as systemd makes all of a node's:
+        # only from such a one can a container be told of later mounts
+        runtime = node.runtime.run_directory
+        run_tool("mount", "--bind", runtime, runtime)
+        for mount in (runtime, node.disk):
+            run_tool("mount", "--make-shared", mount)
+        node.runtime.import_image(image.tar, keep=True)
+        self._manifests = manifests_for(node, self.state, self.run)
+
+    def apply(self) -> None:
+        """What people do: `reclaimd manifests | kubectl apply -f -`."""
+        self.kubectl("apply", "-f", "-", given=self._manifests)
+
+    def remove(self) -> None:
+        """Deletes what was applied, and its pods, which get the time that
+        their manifest gives them.
+        """
+        self.kubectl("delete", "--ignore-not-found", "-f", "-", given=self._manifests)
+        for name in self.pods():
+            self._node.api.patch(f"{PODS}/{name}", {"metadata": {"finalizers": None}})
+            self._node.api.delete(f"{PODS}/{name}")
+        self._node.api.wait("its pods are gone", lambda: not self.pods(), READY_SECONDS)
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        """Its pods by name, those that are being deleted too."""
+        return {
+            name: pod
+            for name, pod in self._node.api.pods(NAMESPACE).items()
+            if pod["metadata"]["labels"].get("app.kubernetes.io/name") == NAME
+        }
+
+    def create_pod(self) -> None:
+        """Makes the pod for this node as the DaemonSet controller would: of the template,
+        with an affinity to the node.
+
+        Source:
+        https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/#how-daemon-pods-are-scheduled
+        """
+        template = self._node.api.get(f"{DAEMONSETS}/{NAME}")["spec"]["template"]
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        spec = {**template["spec"], "affinity": {"nodeAffinity": required}}
+        head = {"apiVersion": "v1", "kind": "Pod"}
+        metadata = {**template["metadata"], "generateName": f"{NAME}-"}
+        self._node.api.create(PODS, {**head, "metadata": metadata, "spec": spec})
+
+    def bind(self) -> None:
+        """Binds pods without a node to the only one, as the scheduler would."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
+        for name, pod in self.pods().items():
+            if "nodeName" not in pod["spec"]:
+                head = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
+                self._node.api.create(f"{PODS}/{name}/binding", {**head, "target": target})
+
+    def wait_until_ready(self, *but: str) -> dict[str, Any]:
+        """Its only pod, once it is ready and is none of these names.
+
+        TimeoutError with what the pod's status says.
+        """
+
+        def alone_and_ready() -> bool:
+            self.bind()
+            pods = self.pods()
+            return len(pods) == 1 and not set(but) & set(pods) and all(map(is_ready, pods.values()))
+
+        try:
+            self._node.api.wait("the pod is ready", alone_and_ready, READY_SECONDS)
+        except TimeoutError as late:
+            pods = {name: pod["status"] for name, pod in self.pods().items()}
+            raise TimeoutError(f"{late}: {json.dumps(pods)}; {self.events()}") from late
+        (pod,) = self.pods().values()
+        return pod
+
+    def status(self) -> Any:
+        """What the daemon says of itself inside its pod."""
+        return json.loads(self.exec("status"))
+
+    def exec(self, command: str) -> str:
+        """What a command of reclaimd prints in the container, as JSON, by kubectl exec."""
+        words = (NAME, command, "-o", "json")
+        return self.kubectl("exec", "--namespace", NAMESPACE, f"daemonset/{NAME}", "--", *words)
+
+    def events(self) -> list[str]:
+        """What was told about its objects."""
+        return [
+            f"{event['reason']}: {event.get('message', '')}"
+            for event in self._node.api.events()
+            if event["involvedObject"].get("namespace") == NAMESPACE
+        ]
+
+    def process(self) -> int:
+        """The process id of the daemon on this machine."""
+        monitors = map(psutil.Process, self._node.runtime.monitors())
+        children = [child for each in monitors for child in each.children()]
+        (process,) = [child.pid for child in children if PROGRAM in child.cmdline()]
+        return process
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    """Whether a pod is ready and is not being deleted."""
+    conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", ())}
+    return "deletionTimestamp" not in pod["metadata"] and conditions.get("Ready") == "True"
 
 
 @pytest.fixture
@@ -54,35 +292,29 @@ def node(make_node: NodeMaker, image: ProgramImage) -> KubeletNode:
         if probe.connect_ex(("127.0.0.1", PORT)) == 0:
             pytest.skip(f"port {PORT}, which the shipped probes ask, is in use on this machine")
     made = make_node(THRESHOLDS)
-    made.import_images(
-        [
-            Image(reference, (BASE, random_layer(number, UNUSED_BYTES)))
-            for number, reference in enumerate(sorted(UNUSED_REFERENCES))
-        ]
-    )
+    made.import_images(unused(UNUSED, 48 * MIB))
     return made
 
 
 @pytest.fixture
 def daemonset(node: KubeletNode, image: ProgramImage, tmp_path: Path) -> Iterator[DaemonSet]:
     """The DaemonSet, applied; nothing of it is left on the machine at the end."""
-    before = [listing(Path(path)) for path in OF_THE_MACHINE]
+
+    def of_the_machine() -> list[str]:
+        paths = (path for directory in OF_THE_MACHINE for path in Path(directory).rglob("*"))
+        return sorted(f"{path} {path.lstat().st_mtime_ns}" for path in paths)
+
+    before = of_the_machine()
     made = DaemonSet(node, tmp_path / "daemonset", image)
-    with ExitStack() as stack:
-        stack.callback(made.remove)
+    try:
         made.apply()
         yield made
-    assert [listing(Path(path)) for path in OF_THE_MACHINE] == before
+    finally:
+        made.remove()
+    assert of_the_machine() == before
 
 
-def listing(directory: Path) -> list[str]:
-    """All paths below a directory of the machine, with when they were changed."""
-    return sorted(f"{path} {path.lstat().st_mtime_ns}" for path in directory.rglob("*"))
-
-
-def available(node: KubeletNode) -> int:
-    """Bytes, as the kubelet reads them."""
-    return node.filesystem.available_bytes()
+# ---- what it does
 
 
 def mark_of(node: KubeletNode) -> int:
@@ -91,35 +323,42 @@ def mark_of(node: KubeletNode) -> int:
     return figures.f_blocks * figures.f_frsize * MARK_PERCENT // 100
 
 
-def images(node: KubeletNode) -> set[str]:
-    """The references of all images."""
-    return {tag for each in node.runtime.cri.list_images() for tag in each.repo_tags}
+def wait_until_relieved(node: KubeletNode) -> None:
+    """Until the disk is above the mark again."""
+    above = mark_of(node)
+    node.api.wait("it is relieved", lambda: node.filesystem.available_bytes() >= above, 60.0)
 
 
-def fill_across_the_mark(node: KubeletNode, directory: str) -> float | None:
+def fill_across_the_mark(node: KubeletNode) -> float:
     """A small fill from above reclaimd's mark to below it. Waits until the disk is above the mark
     again; seconds from the crossing to the first freed byte."""
     time.sleep(1.1 * IMAGE_AGE_SECONDS)
-    fill_bytes(node.disk / directory / "ballast", mark_of(node) + ABOVE_BYTES, fast=True).wait(60.0)
-    fill = fill_bytes(node.disk / directory / "fill", 0, RATE_BYTES, most_bytes=FILL_BYTES)
+    fill_bytes(node.disk / "ballast", mark_of(node) + ABOVE_BYTES, fast=True).wait(60.0)
+    fill = fill_bytes(node.disk / "fill", 0, RATE_BYTES, most_bytes=FILL_BYTES)
     with Sampler(node.disk, fill) as sampler:
         fill.wait(60.0)
-        node.api.wait("the node is relieved", lambda: available(node) >= mark_of(node), 60.0)
+        wait_until_relieved(node)
     assert sampler.lowest < mark_of(node)
-    return sampler.first_freed(mark_of(node))
+    freed = sampler.first_freed(mark_of(node))
+    assert freed is not None
+    return freed
 
 
-def status(daemonset: DaemonSet) -> Any:
-    """What the daemon says of itself inside its pod."""
-    return json.loads(daemonset.exec(NAME, "status", "-o", "json"))
-
-
-def images_removed(seen: Any) -> set[str]:
-    """The names of the images that went in the last passes."""
-    outcomes = [each for record in seen["passes"] for each in record["removals"]]
-    return {
-        each["name"] for each in outcomes if (each["kind"], each["result"]) == ("image", "removed")
+def images_that_went(node: KubeletNode, daemonset: DaemonSet) -> set[str]:
+    """The names of the images that went in the last passes, the last of which has succeeded: some
+    of those that nobody uses. The kubelet never had pressure."""
+    passes = daemonset.status()["passes"]
+    assert passes[-1]["result"] == "satisfied"
+    removed = {
+        each["name"]
+        for record in passes
+        for each in record["removals"]
+        if (each["kind"], each["result"]) == ("image", "removed")
     }
+    assert removed
+    assert removed <= {image.reference for image in unused(UNUSED, 0)}
+    assert not node.conditions()["DiskPressure"]
+    return removed
 
 
 def first_detected(daemonset: DaemonSet) -> dict[str, float]:
@@ -128,91 +367,60 @@ def first_detected(daemonset: DaemonSet) -> dict[str, float]:
     return {image: record["first_detected"] for image, record in images.items()}
 
 
-def container_of(pod: dict[str, Any]) -> dict[str, Any]:
-    """The status of the only container."""
-    (container,) = pod["status"]["containerStatuses"]
+def container_of(node: KubeletNode, name: str) -> dict[str, Any]:
+    """The status of the only container of a pod."""
+    (container,) = node.api.get(f"{PODS}/{name}")["status"]["containerStatuses"]
     return dict(container)
 
 
-def assert_not_restarted(daemonset: DaemonSet, pod: dict[str, Any]) -> None:
+def assert_not_restarted(node: KubeletNode, daemonset: DaemonSet, name: str) -> None:
     """The first container of the pod runs. Else fails with how it ended, and its log."""
-    container = container_of(pod)
-    log = daemonset.kubectl.run(
-        "logs", "--namespace", NAMESPACE, "--previous", pod["metadata"]["name"]
-    )
-    assert container["restartCount"] == 0, (
-        f"{container['lastState']}: {log.stdout or log.stderr}; {daemonset.events()}"
-    )
+    container = container_of(node, name)
+    if container["restartCount"]:
+        log = daemonset.kubectl("logs", "--namespace", NAMESPACE, "--previous", name)
+        raise AssertionError(f"{container['lastState']}: {log}; {daemonset.events()}")
 
 
-def assert_without_power(pid: int) -> None:
-    """By /proc: root without a capability and without a way to one, under a filter of system
-    calls, its root read-only."""
-    proc = Path(f"/proc/{pid}")
-    fields = dict(line.split(":\t", 1) for line in (proc / "status").read_text().splitlines())
-    capabilities = {
-        name: fields[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
-    }
-    assert set(capabilities.values()) == {"0" * 16}, capabilities
-    assert (fields["NoNewPrivs"], fields["Seccomp"], fields["Uid"].split()[0]) == ("1", "2", "0")
-    mounts = {
-        words[4]: words[5]
-        for words in map(str.split, (proc / "mountinfo").read_text().splitlines())
-    }
-    assert mounts["/"].startswith("ro,")
-
-
-def assert_the_fleet_is_told(daemonset: DaemonSet, unused: int) -> None:
+def assert_the_fleet_is_told(daemonset: DaemonSet, left: int) -> None:
     """The example that asks every node for its plan has this one's in its table, by `kubectl exec`.
-    `unused`: how many such images there are at least."""
-    plan = json.loads(daemonset.exec(NAME, "plan", "-o", "json"))
-    images = sum(
-        (each["kind"], each["result"]) == ("image", "planned") for each in plan["removals"]
-    )
-    assert images >= unused
-    variables = daemonset.kubectl._environment
-    told = subprocess.run(
-        [FLEET_PLAN], capture_output=True, text=True, check=False, timeout=120.0, env=variables
-    )
+    `left`: how many images that nobody uses there are at least."""
+    removals = json.loads(daemonset.exec("plan"))["removals"]
+    images = sum((each["kind"], each["result"]) == ("image", "planned") for each in removals)
+    assert images >= left
+    told = daemonset.kubectl.run(FLEET_PLAN)
     assert (told.returncode, told.stderr) == (0, "")
     _, row, total = told.stdout.splitlines()
     assert row.startswith(f"{NODE} ")
     assert f" {images} " in row
     assert ("reclaimd.test/unused:" in row) is (images > 0)
     assert total.startswith("1 nodes")
-    print(f"\n{told.stdout}")
 
 
 def probes(node: KubeletNode, kind: str) -> dict[str, float]:
     """How often a probe of the container had which result, by the kubelet's own metrics. The
     kubelet itself is asked: the API server is no proxy to a node on loopback."""
+    results: dict[str, float] = {}
     kubelet = Api(node.kubelet.endpoint, node.api.authority, node.api.token)
-    found: dict[str, float] = {}
     for line in kubelet.text("/metrics/probes").splitlines():
-        if (
-            line.startswith("prober_probe_total{")
-            and f'container="{NAME}"' in line
-            and f'probe_type="{kind}"' in line
-        ):
+        of_it = (f'container="{NAME}"', f'probe_type="{kind}"')
+        if line.startswith("prober_probe_total{") and all(label in line for label in of_it):
             result = line.partition('result="')[2].partition('"')[0]
-            found[result] = found.get(result, 0.0) + float(line.rpartition(" ")[2])
-    return found
+            results[result] = results.get(result, 0.0) + float(line.rpartition(" ")[2])
+    return results
 
 
-def end_of(api: Api, name: str) -> dict[str, Any]:
+def end_of(node: KubeletNode, name: str) -> dict[str, Any]:
     """Deletes a pod, and says how its container ended: a finalizer holds the
     object until that is known.
     """
-    api.patch(f"{PODS}/{name}", {"metadata": {"finalizers": ["reclaimd.test/look"]}})
-    api.delete(f"{PODS}/{name}")
-    ended: list[dict[str, Any]] = []
+    node.api.patch(f"{PODS}/{name}", {"metadata": {"finalizers": ["reclaimd.test/look"]}})
+    node.api.delete(f"{PODS}/{name}")
 
-    def has_ended() -> bool:
-        ended[:] = [container_of(api.get(f"{PODS}/{name}"))["state"].get("terminated")]
-        return None not in ended
+    def ended() -> Any:
+        return container_of(node, name)["state"].get("terminated")
 
-    api.wait("the container has ended", has_ended, 2.0 * GRACE_SECONDS)
-    return {key: ended[0][key] for key in ("reason", "exitCode")}
+    node.api.wait("the container has ended", lambda: ended() is not None, 2.0 * GRACE_SECONDS)
+    return {key: ended()[key] for key in ("reason", "exitCode")}
 
 
 def test_the_shipped_daemonset_relieves_its_node(
@@ -223,50 +431,41 @@ def test_the_shipped_daemonset_relieves_its_node(
     as the controller would."""
     began = time.monotonic()
     daemonset.create_pod()
-    pod = daemonset.wait_until_ready()
+    name = daemonset.wait_until_ready()["metadata"]["name"]
     ready_seconds = time.monotonic() - began
-    name = pod["metadata"]["name"]
-    assert container_of(pod)["image"] == REFERENCE
-    assert_without_power(daemonset.process())
+    assert container_of(node, name)["image"] == REFERENCE
+    assert_without_power(daemonset.process(), seccomp="2")
     assert image.start == (PROGRAM, "run", "--config=/etc/reclaimd/reclaimd.yaml")
     command = Path(f"/proc/{daemonset.process()}/cmdline").read_text().split("\0")[1:-1]
-    assert command == [
-        *image.start,
-        "--config-dir=/etc/reclaimd/reclaimd.conf.d",
-        "--logging-format=json",
-    ]
-    node.api.wait(
-        "the liveness probe succeeds",
-        lambda: probes(node, "Liveness").get("successful", 0) > 0,
-        60.0,
-    )
+    more = ("--config-dir=/etc/reclaimd/reclaimd.conf.d", "--logging-format=json")
+    assert command == [*image.start, *more]
+
+    def is_alive() -> bool:
+        return probes(node, "Liveness").get("successful", 0) > 0
+
+    node.api.wait("the liveness probe succeeds", is_alive, 60.0)
     for kind in ("Liveness", "Readiness"):
         assert "failed" not in probes(node, kind), "they begin once the daemon has started"
     log = [json.loads(line) for line in node.api.text(f"{PODS}/{name}/log").splitlines()]
     assert any(event["message"].startswith("started") for event in log)
-    freed_seconds = fill_across_the_mark(node, "first")
-    assert freed_seconds is not None
-    seen = status(daemonset)
-    removed = images_removed(seen)
-    assert removed
-    assert removed <= UNUSED_REFERENCES
-    assert seen["passes"][-1]["result"] == "satisfied"
-    assert images(node) & removed == set()
-    assert REFERENCE in images(node)
-    assert not node.conditions()["DiskPressure"]
+    freed_seconds = fill_across_the_mark(node)
+    removed, tags = images_that_went(node, daemonset), node.runtime.cri.image_tags()
+    assert tags & removed == set()
+    assert REFERENCE in tags
     assert (daemonset.state / "images.json").is_file()
     assert (daemonset.run / "control.sock").is_socket()
     assert_the_fleet_is_told(daemonset, UNUSED - len(removed))
-    assert_not_restarted(daemonset, node.api.get(f"{PODS}/{name}"))
+    assert_not_restarted(node, daemonset, name)
     print(
         f"\nDaemonSet: ready after {ready_seconds:.1f} s, the first byte freed {freed_seconds:.2f}"
-        f" s after the crossing, {len(removed)} images; the image {image.size_bytes / MIB:.1f} MiB"
+        f" s after the crossing, {len(removed)} images; the image"
+        f" {image.tar.path.stat().st_size / MIB:.1f} MiB"
     )
-    assert end_of(node.api, name) == {"reason": "Completed", "exitCode": 0}
+    assert end_of(node, name) == {"reason": "Completed", "exitCode": 0}
 
 
 @pytest.mark.skipif(
-    not has_program("KUBE_CONTROLLER_MANAGER"),
+    found("KUBE_CONTROLLER_MANAGER") is None,
     reason="no DaemonSet controller: no kube-controller-manager (KUBE_CONTROLLER_MANAGER=)",
 )
 def test_it_survives_a_new_rollout(
@@ -274,28 +473,22 @@ def test_it_survives_a_new_rollout(
 ) -> None:
     """By the DaemonSet controller, with `kubectl rollout restart`: the new pod gets the lock of the
     node, keeps the ages of the images, and relieves the node of what came while none ran."""
+    rollout = ("--namespace", NAMESPACE, f"daemonset/{NAME}")
     with plane.controllers("daemonset-controller"):
         first = daemonset.wait_until_ready()["metadata"]["name"]
         ages = first_detected(daemonset)
-        daemonset.kubectl("rollout", "restart", "--namespace", NAMESPACE, f"daemonset/{NAME}")
+        daemonset.kubectl("rollout", "restart", *rollout)
         node.api.wait(
             "the old pod is gone", lambda: first not in daemonset.pods(), 2.0 * GRACE_SECONDS
         )
         fill_bytes(node.disk / "ballast", mark_of(node) - ABOVE_BYTES, fast=True).wait(60.0)
-        second = daemonset.wait_until_ready(first)
-        daemonset.kubectl(
-            "rollout", "status", "--timeout=30s", "--namespace", NAMESPACE, f"daemonset/{NAME}"
-        )
-        node.api.wait("the node is relieved", lambda: available(node) >= mark_of(node), 60.0)
+        second = daemonset.wait_until_ready(first)["metadata"]["name"]
+        daemonset.kubectl("rollout", "status", "--timeout=30s", *rollout)
+        wait_until_relieved(node)
         later = first_detected(daemonset)
         assert {image: ages[image] for image in later} == pytest.approx(later, abs=CLOCKS_SECONDS)
-        seen = status(daemonset)
-        removed = images_removed(seen)
-        assert removed
-        assert removed <= UNUSED_REFERENCES
-        assert seen["passes"][-1]["result"] == "satisfied"
-        assert_not_restarted(daemonset, second)
-        assert not node.conditions()["DiskPressure"]
+        images_that_went(node, daemonset)
+        assert_not_restarted(node, daemonset, second)
 
 
 @pytest.mark.soak
@@ -314,13 +507,11 @@ def test_a_daemon_that_hangs_is_restarted_by_its_probe(
         "the pod is not ready", lambda: not is_ready(node.api.get(f"{PODS}/{name}")), 120.0
     )
     node.api.wait(
-        "it is started again",
-        lambda: container_of(node.api.get(f"{PODS}/{name}"))["restartCount"] == 1,
-        400.0,
+        "it is started again", lambda: container_of(node, name)["restartCount"] == 1, 400.0
     )
     print(
         f"\nDaemonSet: a daemon that hung was started again after {time.monotonic() - began:.0f} s"
     )
     daemonset.wait_until_ready()
-    assert fill_across_the_mark(node, "first") is not None
-    assert status(daemonset)["passes"][-1]["result"] == "satisfied"
+    fill_across_the_mark(node)
+    images_that_went(node, daemonset)

@@ -9,16 +9,19 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.nodes.crowded_node import CrowdedNode, build_crowded_node
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.crio import crio_program
 from tests.real_node.loopfs import ToolError, find_tool, run_tool
 
 HERE = "tests/real_node/"
-TOOLS = ("runc", "busybox", "mkfs.ext4", "mount", "umount", "losetup")
+TOOLS = (
+    *("runc", "busybox", "mount", "umount", "losetup"),
+    *("mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"),
+)
 CONTAINERD_TOOLS = ("containerd", "ctr")
 
 NodeFactory = Callable[..., RealNode]
@@ -50,59 +53,41 @@ def what_is_missing(runtime_tools: tuple[str, ...] = CONTAINERD_TOOLS) -> str | 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test of this directory, and skip it where something is missing. Those on a CRI-O,
     which Debian lacks, are left out unless `CRIO=` names one."""
-    if crio_program() is None:
-        on_a_crio = [
-            item for item in items if item.nodeid.startswith(HERE) and "crio" in item.nodeid
-        ]
-        config.hook.pytest_deselected(items=on_a_crio)
-        items[:] = [item for item in items if item not in on_a_crio]
-    for item in items:
-        if not item.nodeid.startswith(HERE):
-            continue
+    here = [item for item in items if item.nodeid.startswith(HERE)]
+    for item in here:
         item.add_marker(pytest.mark.real_node)
         if sentence := what_is_missing():
             item.add_marker(pytest.mark.skip(reason=sentence))
+    if crio_program() is None and (on_a_crio := [item for item in here if "crio" in item.nodeid]):
+        config.hook.pytest_deselected(items=on_a_crio)
+        items[:] = [item for item in items if item not in on_a_crio]
 
 
 @pytest.fixture
 def make_node(tmp_path: Path) -> Iterator[NodeFactory]:
     """A factory:
 
-    `make_node(size_bytes=2 GiB, inodes=None, fstype="ext4")` is a running
+    `make_node(size_bytes=1 GiB, runtime="containerd", **options of running_node)` is a running
     node, gone after the test.
     """
     with ExitStack() as stack:
 
-        def make(
-            size_bytes: int = 2 * GIB, inodes: int | None = None, fstype: str = "ext4"
-        ) -> RealNode:
-            if find_tool(f"mkfs.{fstype}") is None:
-                pytest.skip(f"a real node cannot be built here: no mkfs.{fstype}")
+        def make(size_bytes: int = GIB, runtime: str = "containerd", **options: Any) -> RealNode:
             directory = tmp_path / f"node{len(list(tmp_path.glob('node*')))}"
-            return stack.enter_context(running_node(directory, size_bytes, inodes, fstype))
+            program = crio_program() if runtime == "crio" else None
+            made = functools.partial(running_node, directory, size_bytes, crio=program)
+            return stack.enter_context(made(**options))
 
         yield make
 
 
 @pytest.fixture
-def containerd_on_ext4(make_node: NodeFactory) -> RealNode:
+def containerd(make_node: NodeFactory) -> RealNode:
     """A running node on an ext4 of 1 GiB with nothing but the sandbox image."""
-    return make_node(GIB)
-
-
-@pytest.fixture
-def crowded_node(make_node: NodeFactory) -> CrowdedNode:
-    """The crowded node on an ext4 of 256 MiB, about half of it in use."""
-    return build_crowded_node(make_node(GIB // 4))
+    return make_node()
 
 
 @pytest.fixture(params=["containerd", "crio"])
-def node(
-    request: pytest.FixtureRequest, make_node: NodeFactory, tmp_path: Path
-) -> Iterator[RealNode]:
-    """A node on an ext4 of 1 GiB, with containerd, and with a CRI-O if there is one."""
-    if request.param == "containerd":
-        yield make_node(GIB)
-        return
-    with running_node(tmp_path / "node", GIB, crio=crio_program()) as running:
-        yield running
+def node(request: pytest.FixtureRequest, make_node: NodeFactory) -> RealNode:
+    """The same, and with a CRI-O if there is one."""
+    return make_node(runtime=request.param)

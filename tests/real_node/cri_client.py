@@ -6,17 +6,12 @@ code that it checks. Errors are grpc.RpcError, as the runtime gave them.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import grpc
-from google.protobuf.message import Message
 
 from reclaim.cri import cri_pb2 as cri
-
-Answer = TypeVar("Answer", bound=Message)
 
 OPTIONS = (
     # grpcio's own is the percent-encoded path, which Go servers reject
@@ -39,124 +34,71 @@ class CriClient:
         """Close the channel; calls under way are cancelled."""
         self._channel.close()
 
-    def call(
-        self,
-        method: str,
-        request: Message,
-        answer: type[Answer],
-        timeout_seconds: float | None = None,
-    ) -> Answer:
-        """Call `method` (`RuntimeService/Version`) once."""
-        stub: Callable[..., Any] = self._channel.unary_unary(
-            f"/runtime.v1.{method}",
-            request_serializer=lambda message: cast(Message, message).SerializeToString(),
+    def call(self, name: str, timeout_seconds: float | None = None, **fields: Any) -> Any:
+        """Call a method once, with the fields of its request."""
+        request, answer = (getattr(cri, f"{name}{kind}") for kind in ("Request", "Response"))
+        stub = self._channel.unary_unary(
+            f"/runtime.v1.{'ImageService' if 'Image' in name else 'RuntimeService'}/{name}",
+            request_serializer=request.SerializeToString,
             response_deserializer=answer.FromString,
         )
-        return cast(Answer, stub(request, timeout=timeout_seconds or self.timeout_seconds))
+        return stub(request(**fields), timeout=timeout_seconds or self.timeout_seconds)
 
     def version(self, timeout_seconds: float | None = None) -> cri.VersionResponse:
         """Name and version of the runtime."""
-        return self.call(
-            "RuntimeService/Version", cri.VersionRequest(), cri.VersionResponse, timeout_seconds
-        )
-
-    def runtime_config(self) -> dict[str, Any]:
-        """The runtime's own configuration: Status(verbose), info key `config`, read as JSON."""
-        answer = self.call(
-            "RuntimeService/Status", cri.StatusRequest(verbose=True), cri.StatusResponse
-        )
-        return cast(dict[str, Any], json.loads(answer.info["config"]))
+        answer: cri.VersionResponse = self.call("Version", timeout_seconds)
+        return answer
 
     def list_images(self) -> list[cri.Image]:
         """Every image that CRI shows."""
-        return list(
-            self.call(
-                "ImageService/ListImages", cri.ListImagesRequest(), cri.ListImagesResponse
-            ).images
-        )
+        return list(self.call("ListImages").images)
 
     def image_ids(self) -> set[str]:
         """The ids of every image that CRI shows."""
         return {image.id for image in self.list_images()}
 
+    def image_tags(self) -> set[str]:
+        """The names of every image that CRI shows."""
+        return {tag for image in self.list_images() for tag in image.repo_tags}
+
     def image_status(self, image: str) -> cri.Image | None:
         """One image by id or reference; None when the runtime has none."""
-        request = cri.ImageStatusRequest(image=cri.ImageSpec(image=image))
-        answer = self.call("ImageService/ImageStatus", request, cri.ImageStatusResponse)
+        answer = self.call("ImageStatus", image=cri.ImageSpec(image=image))
         return answer.image if answer.HasField("image") else None
 
     def remove_image(self, image: str) -> None:
         """Remove one image; on containerd 1.6 the answer comes after its garbage collection."""
-        request = cri.RemoveImageRequest(image=cri.ImageSpec(image=image))
-        self.call("ImageService/RemoveImage", request, cri.RemoveImageResponse)
-
-    def pull_image(self, image: str) -> None:
-        """Pull one image.
-
-        On the wire, its messages are those of a removal, but for an answer that nobody reads.
-        """
-        request = cri.RemoveImageRequest(image=cri.ImageSpec(image=image))
-        self.call("ImageService/PullImage", request, cri.RemoveImageResponse)
-
-    def image_filesystems(self) -> cri.ImageFsInfoResponse:
-        """The answer of ImageFsInfo."""
-        return self.call(
-            "ImageService/ImageFsInfo", cri.ImageFsInfoRequest(), cri.ImageFsInfoResponse
-        )
+        self.call("RemoveImage", image=cri.ImageSpec(image=image))
 
     def list_containers(self) -> list[cri.Container]:
         """Every container, in every state."""
-        request = cri.ListContainersRequest()
-        return list(
-            self.call(
-                "RuntimeService/ListContainers", request, cri.ListContainersResponse
-            ).containers
-        )
+        return list(self.call("ListContainers").containers)
+
+    def container_ids(self) -> set[str]:
+        """The ids of every container."""
+        return {container.id for container in self.list_containers()}
 
     def list_sandboxes(self) -> list[cri.PodSandbox]:
         """Every sandbox, in every state."""
-        request = cri.ListPodSandboxRequest()
-        return list(
-            self.call("RuntimeService/ListPodSandbox", request, cri.ListPodSandboxResponse).items
-        )
+        return list(self.call("ListPodSandbox").items)
 
     def container_status(self, container_id: str) -> cri.ContainerStatus:
         """One container. grpc.RpcError with NOT_FOUND when it is gone."""
-        request = cri.ContainerStatusRequest(container_id=container_id)
-        return self.call(
-            "RuntimeService/ContainerStatus", request, cri.ContainerStatusResponse
-        ).status
-
-    def sandbox_status(self, sandbox_id: str) -> cri.PodSandboxStatusResponse:
-        """One sandbox, verbose: `status` and the runtime's `info`."""
-        request = cri.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
-        return self.call("RuntimeService/PodSandboxStatus", request, cri.PodSandboxStatusResponse)
+        status: cri.ContainerStatus = self.call("ContainerStatus", container_id=container_id).status
+        return status
 
     def kill_container(self, container_id: str, timeout_seconds: float | None = None) -> None:
         """Stop one container by SIGKILL."""
-        request = cri.StopContainerRequest(container_id=container_id)
-        self.call(
-            "RuntimeService/StopContainer", request, cri.StopContainerResponse, timeout_seconds
-        )
+        self.call("StopContainer", timeout_seconds, container_id=container_id)
 
     def remove_container(self, container_id: str) -> None:
         """Remove one container, running or not."""
-        request = cri.RemoveContainerRequest(container_id=container_id)
-        self.call("RuntimeService/RemoveContainer", request, cri.RemoveContainerResponse)
+        self.call("RemoveContainer", container_id=container_id)
 
     def stop_sandbox(self, sandbox_id: str, timeout_seconds: float | None = None) -> None:
         """Stop one sandbox and what runs in it."""
-        request = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
-        self.call(
-            "RuntimeService/StopPodSandbox", request, cri.StopPodSandboxResponse, timeout_seconds
-        )
+        self.call("StopPodSandbox", timeout_seconds, pod_sandbox_id=sandbox_id)
 
     def remove_sandbox(self, sandbox_id: str, timeout_seconds: float | None = None) -> None:
         """Remove one sandbox and its containers."""
-        request = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
-        self.call(
-            "RuntimeService/RemovePodSandbox",
-            request,
-            cri.RemovePodSandboxResponse,
-            timeout_seconds,
-        )
+        self.call("RemovePodSandbox", timeout_seconds, pod_sandbox_id=sandbox_id)

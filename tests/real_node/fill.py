@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -30,18 +29,6 @@ class Fill:
     process: subprocess.Popen[bytes]
     counts_bytes: bool
 
-    @property
-    def pid(self) -> int:
-        """The process id of the child."""
-        return self.process.pid
-
-    @property
-    def running(self) -> bool:
-        """Whether the child still writes: it ends by itself at its mark or
-        when the disk has no room.
-        """
-        return self.process.poll() is None
-
     def amount(self) -> int:
         """What it has written so far: bytes for a byte fill, files for an inode fill."""
         with os.scandir(self.directory) as entries:
@@ -50,22 +37,15 @@ class Fill:
     def wait(self, timeout_seconds: float) -> int:
         """Wait until the fill ends by itself and return the amount.
 
-        TimeoutError when it has not ended in time; RuntimeError when it failed.
+        subprocess.TimeoutExpired when it has not ended in time; RuntimeError when it failed.
         """
-        try:
-            code = self.process.wait(timeout_seconds)
-        except subprocess.TimeoutExpired as late:
-            raise TimeoutError(
-                f"the fill in {self.directory} still writes after {timeout_seconds} s"
-            ) from late
-        if code != 0:
+        if code := self.process.wait(timeout_seconds):
             raise RuntimeError(f"the fill in {self.directory} ended with code {code}")
         return self.amount()
 
     def stop(self) -> int:
         """End the child if it still runs and return the amount; what it wrote is kept."""
-        if self.running:
-            os.kill(self.pid, signal.SIGTERM)
+        self.process.terminate()
         self.process.wait(60)
         return self.amount()
 
@@ -115,79 +95,46 @@ def fill_inodes(
 def _start(
     what: str, directory: Path, until: int, rate: int | None, fast: bool, most: int | None
 ) -> Fill:
-    if rate is not None and rate <= 0:
-        raise ValueError(
-            f"rate {rate}: a positive number a second, or None for as fast as possible"
-        )
     directory.mkdir(parents=True)
     numbers = map(str, (until, rate or 0, int(fast), sys.maxsize if most is None else most))
     child = [sys.executable, "-I", "-S", __file__, what, str(directory), *numbers]
     return Fill(directory, subprocess.Popen(child, stdin=subprocess.DEVNULL), what == "bytes")
 
 
-class _Pace:
-    """Limits spending to `rate` a second by sleeping; 0 is no limit."""
+def _fill(what: str, directory: str, until: int, rate: int, fast: int, most: int) -> None:
+    block, done, began = memoryview(os.urandom(BLOCK_BYTES)), 0, time.monotonic()
+    step = max(4096, min(BLOCK_BYTES, rate // STEPS_PER_SECOND)) if rate else BLOCK_BYTES
 
-    def __init__(self, rate: int) -> None:
-        self.rate = rate
-        self.spent = 0
-        self.since = time.monotonic()
+    def made(name: str) -> int:
+        return os.open(os.path.join(directory, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
 
-    def spend(self, amount: int) -> None:
-        self.spent += amount
-        if self.rate:
-            ahead = self.spent / self.rate - (time.monotonic() - self.since)
-            if ahead > 1 / STEPS_PER_SECOND:
-                time.sleep(ahead)
-
-
-def _write_bytes(directory: str, until: int, rate: int, fast: bool, most: int) -> None:
-    block = memoryview(os.urandom(BLOCK_BYTES))
-    step = BLOCK_BYTES if not rate else max(4096, min(BLOCK_BYTES, rate // STEPS_PER_SECOND))
-    pace = _Pace(rate)
-    offset = 0
-    descriptor = os.open(
-        os.path.join(directory, "fill.bin"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644
-    )
-    while True:
-        figures = os.fstatvfs(descriptor)
-        left = min(figures.f_bavail * figures.f_frsize - until, most - offset)
-        if left <= 0:
-            return
-        size = min(step, -(-left // figures.f_frsize) * figures.f_frsize)
-        if fast:
-            os.posix_fallocate(descriptor, offset, size)
+    descriptor = made("fill.bin") if what == "bytes" else -1
+    while done < most:
+        figures = os.statvfs(directory)
+        if what == "inodes":
+            if figures.f_ffree <= until:
+                return
+            os.close(made(f"{done:08d}"))
+            size = 1
         else:
-            size = os.write(descriptor, block[:size])
-        offset += size
-        pace.spend(size)
-
-
-def _make_files(directory: str, until: int, rate: int, most: int) -> None:
-    pace = _Pace(rate)
-    count = 0
-    while count < most and os.statvfs(directory).f_ffree > until:
-        os.close(
-            os.open(
-                os.path.join(directory, f"{count:08d}"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644
-            )
-        )
-        count += 1
-        pace.spend(1)
-
-
-def _main(what: str, directory: str, until: str, rate: str, fast: str, most: str) -> int:
-    try:
-        if what == "bytes":
-            _write_bytes(directory, int(until), int(rate), fast == "1", int(most))
-        else:
-            _make_files(directory, int(until), int(rate), int(most))
-    except OSError as full:
-        if full.errno != errno.ENOSPC:
-            raise
-    return 0
+            left = min(figures.f_bavail * figures.f_frsize - until, most - done)
+            if left <= 0:
+                return
+            size = min(step, -(-left // figures.f_frsize) * figures.f_frsize)
+            if fast:
+                os.posix_fallocate(descriptor, done, size)
+            else:
+                size = os.write(descriptor, block[:size])
+        done += size
+        ahead = done / rate - (time.monotonic() - began) if rate else 0.0
+        if ahead > 1 / STEPS_PER_SECOND:
+            time.sleep(ahead)
 
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        sys.exit(_main(*sys.argv[1:]))
+        try:
+            _fill(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
+        except OSError as full:
+            if full.errno != errno.ENOSPC:
+                raise

@@ -13,10 +13,10 @@ import re
 import shutil
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 MIB = 1 << 20
@@ -26,10 +26,11 @@ SYSTEM_PATH = (
     "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 )
 MAKE = {
-    "ext4": ("mkfs.ext4", "-q", "-F"),
+    "ext4": ("mkfs.ext4", "-q", "-F", "-m", "0"),
     "xfs": ("mkfs.xfs", "-q", "-f"),
     "btrfs": ("mkfs.btrfs", "-q", "-f"),
 }
+SMALL_BYTES = {"ext4": 128 * MIB, "xfs": 320 * MIB, "btrfs": 256 * MIB}
 
 
 class ToolError(RuntimeError):
@@ -49,8 +50,10 @@ def find_tool(name: str) -> str | None:
     return shutil.which(name, path=search_path())
 
 
-def run_tool(name: str, *arguments: str | Path, timeout_seconds: float = 60.0) -> str:
-    """Run a tool to its end and return its output.
+def run_tool(
+    name: str, *arguments: str | Path, given: bytes | None = None, timeout_seconds: float = 60.0
+) -> str:
+    """Run a tool to its end and return its output. `given`: on its standard input.
 
     ToolError when it is missing, fails, or takes too long.
     """
@@ -60,16 +63,14 @@ def run_tool(name: str, *arguments: str | Path, timeout_seconds: float = 60.0) -
     command = [found, *map(str, arguments)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_seconds, check=False
+            command, capture_output=True, input=given, timeout=timeout_seconds, check=False
         )
     except subprocess.TimeoutExpired as late:
         raise ToolError(f"{name} was not done after {timeout_seconds} s") from late
+    said = (done.stderr or done.stdout).decode(errors="replace").strip()
     if done.returncode:
-        raise ToolError(
-            f"{' '.join(command)}: exit code {done.returncode}:"
-            f" {(done.stderr or done.stdout).strip()}"
-        )
-    return done.stdout
+        raise ToolError(f"{' '.join(command)}: exit code {done.returncode}: {said}")
+    return done.stdout.decode()
 
 
 def mounts_below(path: Path) -> list[Path]:
@@ -87,56 +88,18 @@ def mounts_below(path: Path) -> list[Path]:
     return found[::-1]
 
 
-def holders_of(device_id: int) -> list[str]:
-    """The processes that keep the filesystem with this `st_dev` mounted: with an open
-    file or their directory in it, or with a mount namespace in which it is still
-    mounted. For an error message."""
-    number, found = f"{os.major(device_id)}:{os.minor(device_id)}", []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        paths = [f"/proc/{pid}/cwd", f"/proc/{pid}/root", f"/proc/{pid}/exe"]
-        try:
-            paths += [f"/proc/{pid}/fd/{each}" for each in os.listdir(f"/proc/{pid}/fd")]
-            mounts = Path(f"/proc/{pid}/mountinfo").read_text(errors="replace").splitlines()
-            command = (
-                Path(f"/proc/{pid}/cmdline")
-                .read_bytes()
-                .replace(b"\0", b" ")
-                .decode(errors="replace")[:80]
-            )
-        except OSError:  # it has ended, or we may not read it
-            continue
-        ways = [
-            os.path.relpath(path, f"/proc/{pid}") for path in paths if _device_of(path) == device_id
-        ]
-        ways += ["a mount"] * any(line.split(" ", 3)[2] == number for line in mounts)
-        if ways:
-            found.append(f"{pid} ({command.strip()}) by {', '.join(ways)}")
-    return found
-
-
-def _device_of(path: str) -> int | None:
-    try:
-        return os.stat(path).st_dev
-    except OSError:
-        return None
-
-
-def unmount(point: Path, patience_seconds: float = 5.0) -> None:
-    """Unmount `point`, trying again while it is busy; detach it lazily when
-    `patience_seconds` have passed.
+def unmount(point: Path) -> None:
+    """Unmount `point`, trying again while it is busy; detach it lazily after 5 s.
 
     ToolError when even that is refused.
     """
-    deadline = time.monotonic() + patience_seconds
-    while True:
+    deadline = time.monotonic() + 5.0
+    while point in mounts_below(point):
         try:
             run_tool("umount", point)
         except ToolError:
-            if point not in mounts_below(point):
-                return
             if time.monotonic() >= deadline:
                 run_tool("umount", "-l", point)
-                return
             time.sleep(0.1)
         else:
             return
@@ -154,7 +117,7 @@ class LoopFilesystem:
 
     `inodes` (ext4 only) fixes the inode count; mkfs rounds it up to whole groups. ext4 gets no
     reserve for root unless `mkfs_options` say otherwise (`-m`). xfs needs 300 MiB, btrfs 110 MiB.
-    ValueError for an unknown type or inodes elsewhere; ToolError when mkfs or mount fails.
+    ToolError when mkfs or mount fails.
     """
 
     directory: Path
@@ -167,10 +130,6 @@ class LoopFilesystem:
     mountpoint: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.fstype not in MAKE:
-            raise ValueError(f"filesystem type {self.fstype!r}: one of {', '.join(MAKE)}")
-        if self.inodes is not None and self.fstype != "ext4":
-            raise ValueError(f"{self.fstype} has no fixed inode count")
         self.image = self.directory / "disk.img"
         self.mountpoint = self.directory / "disk"
 
@@ -182,12 +141,7 @@ class LoopFilesystem:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def available_bytes(self) -> int:
@@ -204,20 +158,14 @@ class LoopFilesystem:
         call twice, and half made.
 
         A killed process may still be writing back and so hold the filesystem for a while on a busy
-        machine; ToolError after half a minute, which names the processes that hold it.
+        machine; ToolError after half a minute.
         """
-        mounted = self.mountpoint in mounts_below(self.mountpoint)
-        device_id = _device_of(str(self.mountpoint)) if mounted else None
         for point in mounts_below(self.mountpoint):
             unmount(point)
         deadline = time.monotonic() + RELEASE_SECONDS
         while self.image.exists() and (devices := loop_devices_of(self.image)):
             if time.monotonic() > deadline:
-                held = "; ".join(holders_of(device_id)) if device_id is not None else ""
-                raise ToolError(
-                    f"{self.image} is still attached to {', '.join(devices)}; held by:"
-                    f" {held or 'no process'}"
-                )
+                raise ToolError(f"{self.image} is still attached to {', '.join(devices)}")
             for device in devices:
                 # it may just have detached itself; the loop condition checks
                 with suppress(ToolError):
@@ -231,12 +179,46 @@ class LoopFilesystem:
         self.mountpoint.mkdir(parents=True)
         with open(self.image, "xb") as file:
             file.truncate(self.size_bytes)
-        options: list[str] = []
-        if self.fstype == "ext4":
-            options += ["-m", "0", *(("-N", str(self.inodes)) if self.inodes is not None else ())]
-        make, *quiet = MAKE[self.fstype]
-        run_tool(make, *quiet, *options, *self.mkfs_options, self.image)
+        count = () if self.inodes is None else ("-N", str(self.inodes))
+        run_tool(*MAKE[self.fstype], *count, *self.mkfs_options, self.image)
         # mount's own loop device detaches by itself at the last unmount, also
         # when this process is killed
         mount_options = ",".join(("loop", *self.mount_options))
         run_tool("mount", "-t", self.fstype, "-o", mount_options, self.image, self.mountpoint)
+
+
+@contextmanager
+def mounted(
+    directory: Path, fstype: str, *mkfs_options: str, options: tuple[str, ...] = ()
+) -> Iterator[Path]:
+    """A small filesystem of a type, tmpfs among them, while the `with` block lasts.
+
+    `options`: of the mount.
+    """
+    if fstype != "tmpfs":
+        size = SMALL_BYTES[fstype]
+        with LoopFilesystem(directory, size, fstype, None, mkfs_options, options) as filesystem:
+            yield filesystem.mountpoint
+        return
+    point = directory / "disk"
+    point.mkdir()
+    run_tool("mount", "-t", "tmpfs", "-o", f"size={64 * MIB},nr_inodes=4000", "tmpfs", point)
+    try:
+        yield point
+    finally:
+        unmount(point)
+
+
+@contextmanager
+def overlay_on(disk: Path) -> Iterator[Path]:
+    """What a container sees while the `with` block lasts: an overlay whose layers are on a disk."""
+    layers = {name: disk / name for name in ("lower", "upper", "work", "merged")}
+    for layer in layers.values():
+        layer.mkdir()
+    merged = layers.pop("merged")
+    options = ",".join(f"{name}dir={layer}" for name, layer in layers.items())
+    run_tool("mount", "-t", "overlay", "-o", options, "overlay", merged)
+    try:
+        yield merged
+    finally:
+        unmount(merged)

@@ -22,6 +22,7 @@ import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
@@ -29,6 +30,7 @@ LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+REFERENCES = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
 APPLETS = ("sh", "sleep", "true", "false", "cat", "ls", "dd", "echo", "rm")
 SLEEP_FOR_EVER = ("/bin/sleep", "1000000000")
 # one modification time for all members: equal content gives equal digests
@@ -60,7 +62,7 @@ class Layer:
             if self.busybox:
                 _add_busybox(archive)
             for path, size in self.files:
-                _add_file(archive, path, source.randbytes(size), 0o644)
+                _add_file(archive, path, source.randbytes(size))
         return out.getvalue()
 
 
@@ -100,7 +102,6 @@ class ImageTar:
     reference: str
     image_id: str
     manifest_digest: str
-    layer_digests: tuple[str, ...]
 
 
 def write_image(image: Image, directory: Path) -> ImageTar:
@@ -120,41 +121,23 @@ def write_images(images: Sequence[Image], directory: Path) -> list[ImageTar]:
     with tarfile.open(path, mode="w", format=tarfile.GNU_FORMAT) as archive:
         written = [_add_image(archive, image, path) for image in images]
         manifests = [manifest for _, manifest in written]
-        _add_file(
-            archive,
-            "index.json",
-            _json({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": manifests}),
-            0o644,
-        )
-        _add_file(archive, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}), 0o644)
+        index = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": manifests}
+        _add_file(archive, "index.json", _json(index))
+        _add_file(archive, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
     return [tar for tar, _ in written]
 
 
 def _add_image(
     archive: tarfile.TarFile, image: Image, path: Path
-) -> tuple[ImageTar, dict[str, object]]:
+) -> tuple[ImageTar, dict[str, Any]]:
     """Add the blobs of an image; what it is, and its entry in the index."""
     layers = [_add_blob(archive, layer.tar(), LAYER_TYPE) for layer in dict.fromkeys(image.layers)]
-    config = _add_blob(
-        archive, _json(_config(image, [str(layer["digest"]) for layer in layers])), CONFIG_TYPE
-    )
-    manifest = _add_blob(
-        archive,
-        _json({"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config, "layers": layers}),
-        MANIFEST_TYPE,
-    )
-    names = {
-        "io.containerd.image.name": image.reference,
-        "org.opencontainers.image.ref.name": image.reference,
-    }
-    tar = ImageTar(
-        path,
-        image.reference,
-        str(config["digest"]),
-        str(manifest["digest"]),
-        tuple(str(layer["digest"]) for layer in layers),
-    )
-    return tar, {**manifest, "annotations": names}
+    digests = [layer["digest"] for layer in layers]
+    config = _add_blob(archive, _json(_config(image, digests)), CONFIG_TYPE)
+    document = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config, "layers": layers}
+    manifest = _add_blob(archive, _json(document), MANIFEST_TYPE)
+    tar = ImageTar(path, image.reference, config["digest"], manifest["digest"])
+    return tar, {**manifest, "annotations": dict.fromkeys(REFERENCES, image.reference)}
 
 
 def _config(image: Image, diff_ids: list[str]) -> dict[str, object]:
@@ -176,14 +159,14 @@ def _json(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _add_blob(archive: tarfile.TarFile, content: bytes, media_type: str) -> dict[str, object]:
+def _add_blob(archive: tarfile.TarFile, content: bytes, media_type: str) -> dict[str, Any]:
     """Add a content-addressed blob and return its descriptor."""
     digest = hashlib.sha256(content).hexdigest()
-    _add_file(archive, f"blobs/sha256/{digest}", content, 0o644)
+    _add_file(archive, f"blobs/sha256/{digest}", content)
     return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
 
 
-def _add_file(archive: tarfile.TarFile, path: str, content: bytes, mode: int) -> None:
+def _add_file(archive: tarfile.TarFile, path: str, content: bytes, mode: int = 0o644) -> None:
     member = tarfile.TarInfo(path)
     member.size, member.mode, member.mtime = len(content), mode, FIXED_TIME
     archive.addfile(member, io.BytesIO(content))
@@ -197,12 +180,8 @@ def _add_busybox(archive: tarfile.TarFile) -> None:
     _add_file(archive, "bin/busybox", Path(busybox).read_bytes(), 0o755)
     for applet in APPLETS:
         link = tarfile.TarInfo(f"bin/{applet}")
-        link.type, link.linkname, link.mode, link.mtime = (
-            tarfile.SYMTYPE,
-            "busybox",
-            0o777,
-            FIXED_TIME,
-        )
+        link.type, link.linkname, link.mode = tarfile.SYMTYPE, "busybox", 0o777
+        link.mtime = FIXED_TIME
         archive.addfile(link)
-    _add_file(archive, "etc/passwd", b"root:x:0:0:root:/:/bin/sh\n", 0o644)
-    _add_file(archive, "etc/group", b"root:x:0:\n", 0o644)
+    _add_file(archive, "etc/passwd", b"root:x:0:0:root:/:/bin/sh\n")
+    _add_file(archive, "etc/group", b"root:x:0:\n")

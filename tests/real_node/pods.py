@@ -9,7 +9,6 @@ removes it only after the pod is gone, so the directory distinguishes a live pod
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +16,15 @@ from pathlib import Path
 from eviction.drill.node.pod_directories import begin_container
 from reclaim.cri import cri_pb2
 from tests.real_node.cri_client import CriClient
+from tests.real_node.oci import SLEEP_FOR_EVER
+from tests.reclaimd_process import came_true
 
 POD_UID = "io.kubernetes.pod.uid"
 POD_NAME = "io.kubernetes.pod.name"
 POD_NAMESPACE = "io.kubernetes.pod.namespace"
 CONTAINER_NAME = "io.kubernetes.container.name"
+ON_THE_HOST = cri_pb2.NamespaceOption(network=cri_pb2.NODE, pid=cri_pb2.CONTAINER)
+ENDED_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -70,18 +73,16 @@ class PretendKubelet:
         return directory
 
     def forget_pod(self, uid: str) -> None:
-        """Remove the pod's directory, after which the pod is gone.
-
-        FileNotFoundError when it was never admitted.
-        """
+        """Remove the pod's directory, after which the pod is gone."""
         shutil.rmtree(self.pod_directory(uid))
 
+    def pod(self, name: str) -> Sandbox:
+        """A new pod: its directory, and then its sandbox."""
+        self.admit_pod(f"{name}-uid")
+        return self.run_pod(name, f"{name}-uid")
+
     def run_pod(self, name: str, uid: str, attempt: int = 0) -> Sandbox:
-        """Run a sandbox for an admitted pod. ValueError when the pod was not admitted."""
-        if not self.pod_directory(uid).is_dir():
-            raise ValueError(
-                f"pod {uid} has no directory: admit_pod comes first, as in the kubelet"
-            )
+        """Run a sandbox for an admitted pod."""
         log_directory = self.pod_logs_dir / f"{self.namespace}_{name}_{uid}"
         log_directory.mkdir(parents=True, exist_ok=True)
         config = cri_pb2.PodSandboxConfig(
@@ -92,25 +93,17 @@ class PretendKubelet:
             labels={POD_NAME: name, POD_UID: uid, POD_NAMESPACE: self.namespace},
             linux=cri_pb2.LinuxPodSandboxConfig(
                 cgroup_parent=self.cgroup_parent,
-                security_context=cri_pb2.LinuxSandboxSecurityContext(
-                    namespace_options=cri_pb2.NamespaceOption(
-                        network=cri_pb2.NODE, pid=cri_pb2.CONTAINER
-                    )
-                ),
+                security_context=cri_pb2.LinuxSandboxSecurityContext(namespace_options=ON_THE_HOST),
             ),
         )
-        request = cri_pb2.RunPodSandboxRequest(config=config)
-        answer = self.cri.call(
-            "RuntimeService/RunPodSandbox", request, cri_pb2.RunPodSandboxResponse
-        )
-        return Sandbox(answer.pod_sandbox_id, config)
+        return Sandbox(self.cri.call("RunPodSandbox", config=config).pod_sandbox_id, config)
 
     def create_container(
         self,
         sandbox: Sandbox,
         name: str,
         image: str,
-        command: tuple[str, ...],
+        command: tuple[str, ...] = SLEEP_FOR_EVER,
         attempt: int = 0,
         mounts: Sequence[cri_pb2.Mount] = (),
     ) -> str:
@@ -120,63 +113,74 @@ class PretendKubelet:
         """
         (sandbox.log_directory / name).mkdir(exist_ok=True)
         begin_container(str(self.pod_directory(sandbox.uid)), name)
-        pod = sandbox.config.metadata
-        labels = {
-            POD_NAME: pod.name,
-            POD_UID: pod.uid,
-            POD_NAMESPACE: pod.namespace,
-            CONTAINER_NAME: name,
-        }
         config = cri_pb2.ContainerConfig(
             metadata=cri_pb2.ContainerMetadata(name=name, attempt=attempt),
             image=cri_pb2.ImageSpec(image=image, user_specified_image=image),
             command=command,
             mounts=mounts,
-            labels=labels,
+            labels={**sandbox.config.labels, CONTAINER_NAME: name},
             annotations={"io.kubernetes.container.restartCount": str(attempt)},
             log_path=f"{name}/{attempt}.log",
             linux=cri_pb2.LinuxContainerConfig(
                 security_context=cri_pb2.LinuxContainerSecurityContext(
-                    namespace_options=cri_pb2.NamespaceOption(
-                        network=cri_pb2.NODE, pid=cri_pb2.CONTAINER
-                    )
+                    namespace_options=ON_THE_HOST
                 )
             ),
         )
-        request = cri_pb2.CreateContainerRequest(
-            pod_sandbox_id=sandbox.id, config=config, sandbox_config=sandbox.config
+        made = self.cri.call(
+            "CreateContainer",
+            pod_sandbox_id=sandbox.id,
+            config=config,
+            sandbox_config=sandbox.config,
         )
-        return self.cri.call(
-            "RuntimeService/CreateContainer", request, cri_pb2.CreateContainerResponse
-        ).container_id
+        return str(made.container_id)
 
     def run_container(
-        self, sandbox: Sandbox, name: str, image: str, command: tuple[str, ...], attempt: int = 0
+        self,
+        sandbox: Sandbox,
+        name: str,
+        image: str,
+        command: tuple[str, ...] = SLEEP_FOR_EVER,
+        attempt: int = 0,
     ) -> str:
         """Create and start a container; return its id."""
         container_id = self.create_container(sandbox, name, image, command, attempt)
-        request = cri_pb2.StartContainerRequest(container_id=container_id)
-        self.cri.call("RuntimeService/StartContainer", request, cri_pb2.StartContainerResponse)
+        self.cri.call("StartContainer", container_id=container_id)
         return container_id
 
-    def wait_exited(
-        self, container_id: str, timeout_seconds: float = 10.0
-    ) -> cri_pb2.ContainerStatus:
-        """Wait until the container is EXITED and return its status.
+    def run_to_end(
+        self,
+        sandbox: Sandbox,
+        name: str,
+        image: str,
+        command: tuple[str, ...] = ("/bin/true",),
+        attempt: int = 0,
+    ) -> str:
+        """The same, and wait for its end; the id of the dead copy."""
+        container_id = self.run_container(sandbox, name, image, command, attempt)
+        self.wait_exited(container_id)
+        return container_id
 
-        TimeoutError when it is not in time.
-        """
-        deadline = time.monotonic() + timeout_seconds
-        while (status := self.cri.container_status(container_id)).state != cri_pb2.CONTAINER_EXITED:
-            if time.monotonic() > deadline:
-                state = cri_pb2.ContainerState.Name(status.state)
-                raise TimeoutError(f"container {container_id} is {state} after {timeout_seconds} s")
-            time.sleep(0.01)
-        return status
+    def run_script(self, sandbox: Sandbox, image: str, script: str) -> str:
+        """A container `app` that does this, and then sleeps; its id, once it is done."""
+        command = ("/bin/sh", "-c", f"{script}; echo done; exec sleep 1000000")
+        container_id = self.run_container(sandbox, "app", image, command)
+        log = sandbox.log_directory / "app" / "0.log"
+        assert came_true(lambda: "stdout F done" in log.read_text()), log.read_text()
+        return container_id
+
+    def wait_exited(self, container_id: str) -> None:
+        """Wait until the container is EXITED, for 10 s at most."""
+        exited = cri_pb2.CONTAINER_EXITED
+        assert came_true(lambda: self.state_of(container_id) == exited, ENDED_SECONDS)
 
     def state_of(self, container_id: str) -> cri_pb2.ContainerState:
         """The state of one container."""
         return self.cri.container_status(container_id).state
+
+    def runs(self, container_id: str) -> bool:
+        """Whether one container is running."""
+        return self.state_of(container_id) == cri_pb2.CONTAINER_RUNNING
 
     def end_pod(self, sandbox: Sandbox) -> None:
         """Stop the sandbox and what runs in it (it becomes NOTREADY), then forget the pod.
@@ -184,4 +188,10 @@ class PretendKubelet:
         Nothing is removed.
         """
         self.cri.stop_sandbox(sandbox.id)
+        self.forget_pod(sandbox.uid)
+
+    def remove_pod(self, sandbox: Sandbox) -> None:
+        """Stop and remove the sandbox and its containers, then forget the pod."""
+        self.cri.stop_sandbox(sandbox.id)
+        self.cri.remove_sandbox(sandbox.id)
         self.forget_pod(sandbox.uid)

@@ -11,32 +11,53 @@ from __future__ import annotations
 import tarfile
 import tempfile
 import threading
-import time
-from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from tests.real_node.oci import MANIFEST_TYPE, Image, ImageTar, Layer, write_image
+from tests.real_node.oci import MANIFEST_TYPE, Image, Layer, write_image
 
 BLOBS = "blobs/sha256/"
+BLOB_TYPE = "application/octet-stream"
+# path -> media type, digest, content
+Served = dict[str, tuple[str, str, bytes]]
 
 
 class _Server(ThreadingHTTPServer):
+    served: Served
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is none."""
 
 
-class Registry:
-    """A registry, which serves while the `with` block lasts. `pulled`: the references of the
-    manifests it was asked for, by tag or digest. `slow_seconds`: how long each blob takes."""
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
 
-    def __init__(self, slow_seconds: float = 0.0) -> None:
-        self._slow_seconds = slow_seconds
-        self._found: dict[str, tuple[str, str, bytes]] = {}  # path -> media type, digest, content
-        self.pulled: list[str] = []
-        self._server = _Server(("127.0.0.1", 0), self._handler())
+    def do_GET(self) -> None:  # the name that http.server calls
+        found = self.server.served.get(self.path.partition("?")[0])
+        media_type, digest, content = found or (BLOB_TYPE, "", b"")
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Type", media_type)
+        self.send_header("Content-Length", str(len(content)))
+        if digest:
+            self.send_header("Docker-Content-Digest", digest)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    do_HEAD = do_GET  # noqa: N815 # as well
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 # the name in http.server
+        """Says nothing."""
+
+
+class Registry:
+    """A registry, which serves while the `with` block lasts."""
+
+    def __init__(self) -> None:
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.served = {"/v2/": ("application/json", "", b"{}")}
         self.address = f"127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
@@ -44,17 +65,12 @@ class Registry:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
-    def add(self, name: str, *layers: Layer) -> ImageTar:
+    def add(self, name: str, *layers: Layer) -> None:
         """Serves an image with these layers from now on. `name`: with its tag (`app:1`)."""
         repository, _, tag = name.partition(":")
         with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
@@ -62,70 +78,12 @@ class Registry:
             with tarfile.open(written.path) as archive:
                 for member in archive.getmembers():
                     file = archive.extractfile(member) if member.name.startswith(BLOBS) else None
-                    if file is not None:
-                        self._serve(
-                            repository,
-                            tag,
-                            f"sha256:{member.name.removeprefix(BLOBS)}",
-                            file.read(),
-                            written,
-                        )
-        return written
-
-    def _serve(
-        self, repository: str, tag: str, digest: str, content: bytes, written: ImageTar
-    ) -> None:
-        if digest != written.manifest_digest:
-            self._found[f"/v2/{repository}/blobs/{digest}"] = (
-                "application/octet-stream",
-                digest,
-                content,
-            )
-            return
-        for reference in (tag, digest):
-            self._found[f"/v2/{repository}/manifests/{reference}"] = (
-                MANIFEST_TYPE,
-                digest,
-                content,
-            )
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        registry = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:  # the name that http.server calls
-                registry._answer(self, sends=True)
-
-            def do_HEAD(self) -> None:
-                registry._answer(self, sends=False)
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 # the name in http.server
-                """Says nothing."""
-
-        return Handler
-
-    def _answer(self, request: BaseHTTPRequestHandler, *, sends: bool) -> None:
-        path = request.path.partition("?")[0]
-        if path == "/v2/":
-            media_type, digest, content = "application/json", "", b"{}"
-        elif path in self._found:
-            media_type, digest, content = self._found[path]
-        else:
-            request.send_response(HTTPStatus.NOT_FOUND)
-            request.send_header("Content-Length", "0")
-            request.end_headers()
-            return
-        if "/manifests/" in path:
-            self.pulled.append(path)
-        elif sends and digest:
-            time.sleep(self._slow_seconds)
-        request.send_response(HTTPStatus.OK)
-        request.send_header("Content-Type", media_type)
-        request.send_header("Content-Length", str(len(content)))
-        if digest:
-            request.send_header("Docker-Content-Digest", digest)
-        request.end_headers()
-        if sends:
-            request.wfile.write(content)
+                    if file is None:
+                        continue
+                    digest = f"sha256:{member.name.removeprefix(BLOBS)}"
+                    is_manifest, content = digest == written.manifest_digest, file.read()
+                    kind = "manifests" if is_manifest else "blobs"
+                    media_type = MANIFEST_TYPE if is_manifest else BLOB_TYPE
+                    for reference in (digest, tag) if is_manifest else (digest,):
+                        at = f"/v2/{repository}/{kind}/{reference}"
+                        self._server.served[at] = (media_type, digest, content)

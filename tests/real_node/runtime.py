@@ -3,7 +3,9 @@ everything else outside it.
 
 Covers: start, readiness, import of images, SIGSTOP and SIGCONT, SIGKILL and a new start on the
 same data, and an end that leaves no process, mount, control group or socket behind. `containerd`
-and `crio` say what differs.
+and `crio` say what differs. What is left is found by a name that belongs to one instance only (a
+path in its directory, its cgroup parent), so that removing it never touches another runtime on the
+same machine.
 
 Does not cover: networks (pods use the host's), registries (none but a test's own is contacted).
 """
@@ -19,29 +21,25 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, Self
 
 import grpc
 
 from tests.real_node.cri_client import CriClient
-from tests.real_node.leftovers import (
-    cgroups_below,
-    kill_if_there,
-    processes_in,
-    until,
-    wait_or_kill,
-)
 from tests.real_node.loopfs import mounts_below, search_path, unmount
 from tests.real_node.oci import ImageTar
+from tests.reclaimd_process import came_true
 from tests.stopped import wait_until_stopped
 
 SANDBOX_IMAGE = "reclaimd.test/pause:1"
+CGROUP_ROOT = Path("/sys/fs/cgroup")
 # the kernel stamps files by a clock that ticks every 4 ms, on some machines every 10 ms
 STAMP_SECONDS = 0.012
-SOCKET_PATH_LIMIT = 107  # bytes: sun_path is 108 with its closing zero (unix(7))
-LONGEST_SUFFIX = len(".ttrpc")  # of the sockets beside the runtime's own
+READY_SECONDS = 30.0
+SHOWN_SECONDS = 10.0
+END_SECONDS = 5.0
 
 
 class ContainerRuntimeError(RuntimeError):
@@ -52,28 +50,21 @@ class ContainerRuntime(ABC):
     """A runtime with its data in `root`; state, socket, configuration and log are
     in a directory of its own.
 
-    As a context manager it is ready on entry (CRI answers Version within `ready_seconds`) and
-    removed on exit, whatever happened in between. `cri` is a client on its socket; `cgroup_parent`
-    the parent of everything that its pods run.
+    As a context manager it is ready on entry (CRI answers Version) and removed on exit, whatever
+    happened in between. `cri` is a client on its socket; `cgroup_parent` the parent of everything
+    that its pods run.
     """
 
     name: ClassVar[str]
+    sandbox_image = SANDBOX_IMAGE
 
-    def __init__(self, root: Path, socket: str, sandbox_image: str, ready_seconds: float) -> None:
+    def __init__(self, root: Path, socket: str) -> None:
         self.root = root
-        self.sandbox_image = sandbox_image
-        self.ready_seconds = ready_seconds
         self.run_directory = Path(tempfile.mkdtemp(prefix="rn-"))  # short: it holds sockets
         self.socket = self.run_directory / socket
         self.log = self.run_directory / f"{self.name}.log"
         self.cgroup_parent = f"/reclaimd-{self.run_directory.name}"
         self._process: subprocess.Popen[bytes] | None = None
-        if len(os.fsencode(self.socket)) + LONGEST_SUFFIX > SOCKET_PATH_LIMIT:
-            self.run_directory.rmdir()
-            raise ValueError(
-                f"socket path {self.socket} is longer than {SOCKET_PATH_LIMIT} bytes: set a shorter"
-                " TMPDIR"
-            )
         self.cri = CriClient(self.socket)
 
     def __enter__(self) -> Self:
@@ -86,12 +77,7 @@ class ContainerRuntime(ABC):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @abstractmethod
@@ -123,20 +109,13 @@ class ContainerRuntime(ABC):
     @property
     def pid(self) -> int:
         """The process id of the running runtime. ContainerRuntimeError when none runs."""
-        if self._process is None:
-            raise ContainerRuntimeError(f"{self.name} is not running")
-        return self._process.pid
+        return self._running().pid
 
     def start(self) -> None:
-        """Start it on its root and wait until CRI answers.
-
-        ContainerRuntimeError after `ready_seconds`.
-        """
-        if self._process is not None:
-            raise ContainerRuntimeError(f"{self.name} runs already, as process {self.pid}")
+        """Start it on its root and wait until CRI answers. ContainerRuntimeError."""
         environment = {"PATH": search_path(), "TMPDIR": str(self.run_directory / "tmp")}
         with open(self.log, "ab") as log:
-            self._process = subprocess.Popen(
+            process = self._process = subprocess.Popen(
                 self._command(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -144,7 +123,15 @@ class ContainerRuntime(ABC):
                 env=environment,
                 cwd=self.run_directory,
             )
-        self._wait_until_ready()
+        deadline = time.monotonic() + READY_SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            try:
+                self.cri.version(timeout_seconds=1.0)
+            except grpc.RpcError:
+                time.sleep(0.02)
+            else:
+                return
+        raise ContainerRuntimeError(f"{self.name} does not answer over CRI\n{self._log_tail()}")
 
     def import_image(self, tar: ImageTar, keep: bool = False) -> str:
         """Bring an image in, delete its tar unless `keep`, and return its id once CRI shows it.
@@ -172,47 +159,45 @@ class ContainerRuntime(ABC):
         return ids
 
     def _shown(self, tar: ImageTar) -> str:
-        """The id of an image that was imported, once CRI lists it.
+        """The id of an image that was imported, once CRI lists it. ContainerRuntimeError."""
+        found: list[str] = []
 
-        ContainerRuntimeError after 10 s.
-        """
-        deadline = time.monotonic() + 10
-        while (image := self.cri.image_status(tar.reference)) is None or not tar.image_id.endswith(
-            image.id
-        ):
-            if time.monotonic() > deadline:
-                raise ContainerRuntimeError(
-                    f"CRI does not show {tar.reference} 10 s after its import\n{self.log_tail()}"
-                )
-            time.sleep(0.01)
-        return str(image.id)
+        def is_shown() -> bool:
+            image = self.cri.image_status(tar.reference)
+            found[:] = [image.id] if image is not None and tar.image_id.endswith(image.id) else []
+            return bool(found)
+
+        if not came_true(is_shown, SHOWN_SECONDS):
+            raise ContainerRuntimeError(f"CRI does not show {tar.reference}\n{self._log_tail()}")
+        return found[0]
 
     def pause(self) -> None:
         """Stop it by SIGSTOP: calls hang, pods go on. Every thread is stopped when this returns."""
-        self._signal(signal.SIGSTOP)
+        self._running().send_signal(signal.SIGSTOP)
         wait_until_stopped(self.pid)
 
     def resume(self) -> None:
         """Continue it (SIGCONT)."""
-        self._signal(signal.SIGCONT)
+        self._running().send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End it with SIGKILL; pods and data are kept. `start` starts it again."""
-        self._signal(signal.SIGKILL)
-        self._reap(5)
+        self._running().kill()
+        self._reap()
 
     def cgroups(self) -> list[Path]:
-        """The control groups of this instance's pods, the deepest first."""
-        return cgroups_below(self.cgroup_parent)
+        """The control groups of this instance's pods, the deepest first, in every hierarchy."""
+        roots = (CGROUP_ROOT, *CGROUP_ROOT.iterdir()) if CGROUP_ROOT.is_dir() else ()
+        tops = (point / self.cgroup_parent[1:] for point in roots)
+        return [Path(at) for top in tops for at, _, _ in os.walk(top, topdown=False)]
 
-    def processes(self) -> list[int]:
+    def processes(self) -> set[int]:
         """The processes in those."""
-        return processes_in(self.cgroups())
-
-    def log_tail(self, lines: int = 30) -> str:
-        """The last `lines` lines of its log."""
-        text = self.log.read_text(errors="replace") if self.log.exists() else "(no log)"
-        return "\n".join(text.splitlines()[-lines:])
+        return {
+            int(pid)
+            for group in self.cgroups()
+            for pid in read_text(group / "cgroup.procs").split()
+        }
 
     def stop(self) -> None:
         """Remove all of it: pods over CRI, the runtime, monitors,
@@ -225,18 +210,27 @@ class ContainerRuntime(ABC):
             self.resume()
             self.remove_pods(budget_seconds=20)
             self._process.terminate()
-            self._reap(10)
+            self._reap()
         self.cri.close()
-        for _ in until(lambda: not self.processes() and not self.monitors(), seconds=5):
-            for pid in (*self.monitors(), *self.processes()):
-                kill_if_there(pid)
+
+        def none_is_left() -> bool:
+            for pid in (left := {*self.monitors(), *self.processes()}):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return not left
+
+        came_true(none_is_left, END_SECONDS, every_seconds=0.02)
         for directory in (self.run_directory, self.root):
             for point in mounts_below(directory):
                 unmount(point)
-        for _ in until(lambda: not self.cgroups(), seconds=5):
+
+        def no_group_is_left() -> bool:
             for group in self.cgroups():
                 with contextlib.suppress(OSError):
                     group.rmdir()
+            return not self.cgroups()
+
+        came_true(no_group_is_left, END_SECONDS, every_seconds=0.02)
         shutil.rmtree(self.run_directory, ignore_errors=True)
 
     def remove_pods(self, budget_seconds: float) -> None:
@@ -258,32 +252,42 @@ class ContainerRuntime(ABC):
                     with contextlib.suppress(grpc.RpcError):
                         end(each.id, left)
 
-    def _signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless it ended by itself. ContainerRuntimeError when none was started."""
+    def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             raise ContainerRuntimeError(f"{self.name} is not running")
-        self._process.send_signal(number)
+        return self._process
 
-    def _reap(self, patience_seconds: float) -> None:
-        """Wait for its end, by SIGKILL when it takes longer than `patience_seconds`."""
-        if self._process is None:
-            return
-        wait_or_kill(self._process, patience_seconds)
+    def _reap(self) -> None:
+        """Wait for its end, by SIGKILL when it takes longer than 10 s."""
+        wait_or_kill(self._running())
         self._process = None
 
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + self.ready_seconds
-        while (
-            self._process is not None
-            and self._process.poll() is None
-            and time.monotonic() < deadline
-        ):
-            try:
-                self.cri.version(timeout_seconds=1.0)
-            except grpc.RpcError:
-                time.sleep(0.02)
-            else:
-                return
-        raise ContainerRuntimeError(
-            f"{self.name} does not answer over CRI; the end of its log:\n{self.log_tail()}"
-        )
+    def _log_tail(self) -> str:
+        return "\n".join(read_text(self.log).splitlines()[-30:])
+
+
+def wait_or_kill(process: subprocess.Popen[bytes]) -> None:
+    """Waits for the end of a process, by SIGKILL when it takes longer than 10 s."""
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def processes_with(option: str, value: Path) -> list[int]:
+    """The process ids of those whose command line has this option with this value."""
+    pair = (option, str(value))
+    return [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and pair in pairwise(read_text(entry / "cmdline").split("\0"))
+    ]
+
+
+def read_text(file: Path) -> str:
+    """The text of a file, empty when it is gone."""
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""

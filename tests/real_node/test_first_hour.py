@@ -18,10 +18,9 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Self
 
 import pytest
 
@@ -40,7 +39,6 @@ pytestmark = pytest.mark.house("config/examples/first-hour.md")
 UPDATE = os.environ.get("UPDATE_PAGES") == "1"
 ENDED = "the command has ended with"
 DRY_RUN, RELIEVED = "dry run (dryRun)", "ReclaimPressure (was below our mark)"
-WATCHING = "; watching; layout single"
 RELOADED = "the configuration was reloaded"
 PASS = re.compile(r"(?:would remove|: removed) .*; took ")
 RELOAD = "systemctl reload reclaimd"
@@ -54,8 +52,8 @@ python3 -m http.server --bind 127.0.0.1 --directory /run/kubelet 10248 >/dev/nul
 class Operator:
     """A shell of root's in the root of the node, to which commands are typed."""
 
-    def __init__(self, root: OwnRoot):
-        self._root = root
+    def __init__(self, root: OwnRoot) -> None:
+        self._journal = root.path / "var" / "log" / "reclaimd.journal"
         self._shell = subprocess.Popen(
             root.command("/bin/bash", "--noprofile", "--norc"),
             stdin=subprocess.PIPE,
@@ -65,10 +63,8 @@ class Operator:
             env=ENVIRONMENT,
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Ends it, and everything in its root."""
         self._shell.kill()
         self._shell.communicate()
 
@@ -86,64 +82,37 @@ class Operator:
             if line.startswith(ENDED):
                 code = int(line.removeprefix(ENDED))
                 assert code in (0, 1), f"{command} ended with {code}:\n" + "\n".join(printed)
-                break
+                # of the first echo, after an output that ended with a line
+                return printed[:-1] if printed[-1] == "" else printed
             printed.append(line.rstrip("\n"))
-        else:
-            raise AssertionError(f"the shell has ended with {command}:\n" + "\n".join(printed))
-        if printed[-1] == "":  # of the first echo, after an output that ended with a line
-            printed.pop()
-        return printed
+        raise AssertionError(f"the shell has ended with {command}:\n" + "\n".join(printed))
 
-    def passes(self) -> int:
-        """How many passes the daemon has told of."""
-        return len(PASS.findall(self._told()))
+    def told(self, what: re.Pattern[str] | str) -> int:
+        """How often the daemon has told of it."""
+        return len(re.findall(what, self._journal.read_text() if self._journal.exists() else ""))
 
-    def _told(self) -> str:
-        journal = self._root.path / "var" / "log" / "reclaimd.journal"
-        return journal.read_text() if journal.exists() else ""
-
-    def reloads(self, command: str) -> list[str]:
-        """Types a command that has the daemon read its configuration again, and
-        waits until it has.
-        """
-        before = self._told().count(RELOADED)
+    def does(self, command: str) -> list[str]:
+        """Types a command, and waits as a person would: after a fill until a pass has answered it
+        and nothing is removed any more, after its removal until the daemon knows that the pressure
+        is over, after a reload until it is done. The status is that of a daemon at rest, which
+        knows where the images are."""
+        fills, frees = "fallocate" in command, command.startswith("rm ")
+        passes, reloads = self.told(PASS), self.told(RELOADED)
         printed = self.types(command)
-        assert came_true(lambda: self._told().count(RELOADED) > before), (
-            "the configuration was not read again"
-        )
+
+        def has_happened() -> bool:
+            if command == "reclaimd status":
+                printed[:] = self.types(command)
+                return "; watching; layout single" in printed[0]
+            if command == RELOAD:
+                return self.told(RELOADED) > reloads
+            if fills and self.told(PASS) == passes:
+                return False
+            status = "\n".join(self.types("reclaimd status")) if fills or frees else RELIEVED
+            return RELIEVED in status or (fills and DRY_RUN in status)
+
+        assert came_true(has_happened), f"after {command}:\n" + "\n".join(printed)
         return printed
-
-    def looks(self, command: str) -> list[str]:
-        """Types a command that shows the status, and again until it is that of a daemon at rest,
-        which knows where the images are."""
-        printed: list[str] = []
-
-        def at_rest() -> bool:
-            printed[:] = self.types(command)
-            return WATCHING in printed[0]
-
-        assert came_true(at_rest), "\n".join(printed)
-        return printed
-
-    def makes_room(self, command: str) -> list[str]:
-        """Types a command that removes the fill, and waits as a person would: the daemon looks once
-        a second or more often while it is under pressure, and then knows that it is over."""
-        printed = self.types(command)
-        time.sleep(3.0)
-        return printed
-
-    def fills(self, command: str) -> list[str]:
-        """Types a command that fills the disk, and waits until a pass has answered it."""
-        before = self.passes()
-        printed = self.types(command)
-        assert came_true(lambda: self.passes() > before), "no pass has followed"
-        assert came_true(self._is_over), "a real pass has not relieved the node"
-        return printed
-
-    def _is_over(self) -> bool:
-        """Whether nothing is removed any more: the node is relieved, or it is a dry run."""
-        status = "\n".join(self.types("reclaimd status"))
-        return DRY_RUN in status or RELIEVED in status
 
 
 @pytest.fixture
@@ -154,24 +123,14 @@ def node(make_node: NodeFactory) -> RealNode:
     return build_crowded_node(make_node(GIB // 2), image_bytes=6 << 20).node
 
 
-def remember_the_clocks(directory: Path) -> None:
-    """A state file without an image, saved an hour ago, or at the boot. On a node the process of
-    containerd tells since when the clocks are known; this root has a PID namespace of its own, in
-    which it cannot be seen."""
-    directory.mkdir(mode=0o700)
-    ago = min(3600.0, time.monotonic())
-    saved = Moment(time.monotonic() - ago, time.time() - ago, current_boot_id())
-    file = directory / "images.json"
-    file.write_bytes(records_json({}, saved, {}))
-    file.chmod(0o600)
-
-
 @contextmanager
 def operator_on(node: RealNode, bundle: Bundle, directory: Path) -> Iterator[Operator]:
-    """At the prompt of the node, with the bundle and its checksum in the home directory."""
-    disk = node.mountpoint
+    """At the prompt of the node, with the bundle and its checksum in the home directory, and a
+    state file without an image, saved an hour ago, or at the boot: on a node the process of
+    containerd tells since when the clocks are known; this root has a PID namespace of its own, in
+    which it cannot be seen."""
     shown = {
-        str(disk): disk,
+        str(node.mountpoint): node.mountpoint,
         "/var/lib/kubelet": node.kubelet.root_dir,
         "/var/log/pods": node.kubelet.pod_logs_dir,
         "/run/containerd/containerd.sock": node.containerd.socket,
@@ -179,32 +138,21 @@ def operator_on(node: RealNode, bundle: Bundle, directory: Path) -> Iterator[Ope
     root = OwnRoot(directory / "root", shown)
     for path in (bundle.archive, bundle.archive.with_name(f"{bundle.archive.name}.sha256")):
         shutil.copy(path, root.path / "root")
-    remember_the_clocks(root.path / "var" / "lib" / "reclaimd")
-    with Operator(root) as operator:
+    state = root.path / "var" / "lib" / "reclaimd"
+    state.mkdir(mode=0o700)
+    ago = min(3600.0, time.monotonic())
+    saved = Moment(time.monotonic() - ago, time.time() - ago, current_boot_id())
+    (state / "images.json").touch(mode=0o600)
+    (state / "images.json").write_bytes(records_json({}, saved, {}))
+    with closing(Operator(root)) as operator:
         assert operator.types(f"cd /root\n{KUBELET}") == []
         yield operator
 
 
-def waits_of(operator: Operator, command: str) -> Callable[[str], list[str]]:
-    """How a command is typed, by what its effect is."""
-    if "fallocate" in command:
-        return operator.fills
-    if command.startswith("rm "):
-        return operator.makes_room
-    if command == RELOAD:
-        return operator.reloads
-    if command == "reclaimd status":
-        return operator.looks
-    return operator.types
-
-
 def of_the_readme(command: str) -> list[str]:
     """What the README shows of a command that its own test runs."""
-    (example,) = [
-        block
-        for block in code_blocks(INSTALLATION, "console")
-        if block.startswith(f"$ {command}\n")
-    ]
+    blocks = code_blocks(INSTALLATION, "console")
+    (example,) = [block for block in blocks if block.startswith(f"$ {command}\n")]
     return example.splitlines()[1:]
 
 
@@ -212,21 +160,18 @@ def what_is_printed(
     steps: Sequence[Step], bundle: Bundle, node: RealNode, directory: Path
 ) -> list[list[str]]:
     """By each command, in their order."""
+    made = bundle.printed.replace(f"{bundle.archive.parent}/", "dist/").splitlines()
+    elsewhere = {"make run": of_the_readme("make run"), "make bundle": made}
     outputs = []
     with operator_on(node, bundle, directory) as operator:
         for step in steps:
-            if step.prompt == "# ":
-                printed = waits_of(operator, step.command)(step.command)
-            elif step.command == "make run":
-                printed = of_the_readme(step.command)
-            else:
-                assert step.command == "make bundle"
-                printed = bundle.printed.replace(f"{bundle.archive.parent}/", "dist/").splitlines()
+            here = step.prompt == "# "
+            printed = operator.does(step.command) if here else elsewhere[step.command]
             outputs.append([line.replace(str(node.mountpoint), DISK) for line in printed])
     return outputs
 
 
-@pytest.mark.timeout(600)  # a bundle is made and installed, and three fills take 8 s each
+@pytest.mark.timeout(600)  # a bundle is made and installed, and three fills take 4 s each
 def test_what_the_page_shows_is_what_is_printed(
     node: RealNode,
     tmp_path: Path,
@@ -240,14 +185,9 @@ def test_what_the_page_shows_is_what_is_printed(
     if UPDATE:
         before, after = FIRST_HOUR.read_text(), with_outputs(FIRST_HOUR, outputs)
         FIRST_HOUR.write_text(after)
+        lines = (before.splitlines(True), after.splitlines(True))
         with capsys.disabled():
-            print(
-                "".join(
-                    difflib.unified_diff(
-                        before.splitlines(True), after.splitlines(True), "before", "after"
-                    )
-                )
-            )
+            print("".join(difflib.unified_diff(*lines, "before", "after")))
         return
     for step, printed in zip(steps, outputs, strict=True):
         shown, now = "\n".join(step.shown), "\n".join(printed)
@@ -259,8 +199,5 @@ def test_what_the_page_shows_is_what_is_printed(
 def test_shadow_ends_by_one_line_and_a_reload() -> None:
     """As the page says."""
     commands = [step.command for step in steps_of(FIRST_HOUR)]
-    reload = commands.index(RELOAD)
-    assert (
-        commands[reload - 1]
-        == "sed -i 's/^dryRun: true/dryRun: false/' /etc/reclaimd/reclaimd.yaml"
-    )
+    line = "sed -i 's/^dryRun: true/dryRun: false/' /etc/reclaimd/reclaimd.yaml"
+    assert commands[commands.index(RELOAD) - 1] == line

@@ -1,0 +1,391 @@
+"""What a real kubelet and its API server answer to reclaimd, asked as each identity that may, and
+as some that may not: the kubelet's pods and version, and events about the Node."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from reclaim.evidence.pod_list import parse_pod_list
+from reclaim.kubelet.client import KubeletEndpoint, ask_kubelet
+from tests.kubelet import manifests
+from tests.kubelet.api import write_kubeconfig
+from tests.kubelet.conftest import NodeMaker
+from tests.kubelet.control_plane import kubelet_version
+from tests.kubelet.duel import MIB
+from tests.kubelet.kubelet import IMAGE_AGE_SECONDS, NODE
+from tests.kubelet.manifests import APP
+from tests.kubelet.node import (
+    PODS,
+    RBAC,
+    KubeletNode,
+    allow_group,
+    certificate_fields,
+    kubelet_fields,
+    purged,
+    service_account,
+    token_fields,
+    unused,
+)
+from tests.real_node.fill import fill_bytes
+from tests.real_node.oci import BASE, Image, random_layer
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
+from tests.repository import ROOT
+
+FINISHED = [f"finished-{number}" for number in range(10)]
+GROUP = "reclaimd.test:agents"
+COLLECT = ("reclaim", "--signal", "nodefs.available", "--all", "--now", "-o", "json")
+ROLE = ROOT / "config" / "kubernetes" / "components" / "events" / "role.yaml"
+PATHS = {"Role": "roles", "RoleBinding": "rolebindings"}
+BELOW = 100 * MIB  # the mark, below what is available at first
+SHORT = 10 * MIB  # how far below the mark each fill ends
+NOT_SENT = "an event did not reach the API server"
+MET = "EvictionThresholdMet"
+
+Access = Callable[[KubeletNode], dict[str, Any]]
+
+
+def image_of(name: str) -> str:
+    """The image that only this pod uses."""
+    return f"reclaimd.test/{name}:1"
+
+
+def held(node: KubeletNode) -> tuple[set[str], set[str], set[str]]:
+    """The names of the pods that have a container, of those that have a sandbox, and the images."""
+    cri = node.runtime.cri
+    return (
+        {each.labels["io.kubernetes.pod.name"] for each in cri.list_containers()},
+        {each.metadata.name for each in cri.list_sandboxes()},
+        cri.image_tags() - {node.runtime.sandbox_image},
+    )
+
+
+def assert_none_runs_again(node: KubeletNode, before: dict[str, Any]) -> None:
+    """A kubelet that restarts, and runs a new pod, leaves the others as they are."""
+    node.kubelet.stop()
+    node.kubelet.start()
+    node.create(manifests.running("later", APP), "Running")
+    assert node.statuses(*before) == before
+
+
+# ---- the list of pods
+
+
+@pytest.fixture
+def finished(make_node: NodeMaker) -> KubeletNode:
+    """A node with a running pod, ten finished ones, each with an image of its own, and
+    an image that nobody uses.
+    """
+    made, names = make_node(), [*FINISHED, "unused"]
+    own = [
+        Image(image_of(name), (BASE, random_layer(number, MIB)))
+        for number, name in enumerate(names)
+    ]
+    made.import_images([Image(APP, (BASE,)), *own])
+    made.create(manifests.running("serves", APP), "Running")
+    for name in FINISHED:
+        made.create(manifests.completed(name, image_of(name)))
+    for name in FINISHED:
+        made.wait_for_phase(name, "Succeeded")
+    return made
+
+
+def with_token_for(resource: str) -> Access:
+    """A service account that may get this resource."""
+    return lambda node: token_fields(node, service_account(node, resource))
+
+
+def with_certificate(node: KubeletNode) -> dict[str, Any]:
+    """A client certificate whose group may get nodes/pods."""
+    allow_group(node, GROUP, "nodes/pods")
+    return certificate_fields(node, "reclaimd.test:agent", GROUP)
+
+
+@pytest.mark.parametrize(
+    ("access", "since"),
+    [
+        pytest.param(with_token_for("nodes/pods"), (1, 33), id="token for nodes/pods"),
+        pytest.param(with_token_for("nodes/proxy"), (1, 0), id="token for nodes/proxy"),
+        pytest.param(with_certificate, (1, 33), id="certificate"),
+    ],
+)
+def test_what_finished_pods_hold_goes_and_none_runs_again(
+    finished: KubeletNode, access: Access, since: tuple[int, int]
+) -> None:
+    """Containers, sandboxes and images."""
+    if kubelet_version() < since:
+        pytest.skip(f"kubelet {kubelet_version()} knows no nodes/pods")
+    before = finished.statuses("serves", *FINISHED)
+    record = purged(finished.configured(**access(finished)))
+    assert {each["result"] for each in record["removals"]} == {"removed"}
+    assert held(finished) == ({"serves"}, {"serves"}, {APP})
+    assert_none_runs_again(finished, before)
+    assert held(finished) == ({"serves", "later"}, {"serves", "later"}, {APP})
+
+
+@pytest.mark.parametrize(
+    ("token_of", "sentence"),
+    [
+        pytest.param(lambda node: "x" * 40, "401 Unauthorized", id="unknown token"),
+        pytest.param(
+            service_account,
+            "403 Forbidden: is the identity allowed to get nodes/proxy",
+            id="no role",
+        ),
+    ],
+)
+def test_without_the_list_finished_pods_keep_what_they_hold(
+    finished: KubeletNode, token_of: Callable[[KubeletNode], str], sentence: str
+) -> None:
+    """`plan` says why the kubelet does not answer; only what nobody uses goes."""
+    file = finished.configured(**token_fields(finished, token_of(finished)))
+    pods = answer(reclaimd("plan", "--config", file, "-o", "json"))["pods"]
+    assert pods["told_by"] == "directories"
+    assert sentence in pods["problem"]
+    containers, sandboxes, images = held(finished)
+    assert [each["name"] for each in purged(file)["removals"]] == [image_of("unused")]
+    assert held(finished) == (containers, sandboxes, images - {image_of("unused")})
+
+
+@pytest.mark.regression
+def test_a_static_pod_that_has_finished_does_not_run_again(make_node: NodeMaker) -> None:
+    """Its status is in the API server, but the kubelet does not read it there:
+    it would begin anew.
+    """
+    node, once = make_node(), "once-127.0.0.1"
+    node.import_images([Image(APP, (BASE,))])
+    static = json.dumps(manifests.completed("once", APP))
+    (node.kubelet.static_pods / "once.json").write_text(static)
+    node.create(manifests.completed("done", APP), "Succeeded")
+    node.create(manifests.running("serves", APP), "Running")
+    node.wait_for_phase(once, "Succeeded")
+    before = node.statuses(once, "done")
+    purged(node.configured(**kubelet_fields(node)))
+    assert held(node) == ({once, "serves"}, {once, "serves"}, {APP})
+    assert_none_runs_again(node, before)
+    assert node.api.text(f"{PODS}/{once}/log") == "once is done\n"
+
+
+# ---- by default: `kubeletEndpoint: auto`
+
+
+def finding(file: str) -> dict[str, Any]:
+    """What doctor says of asking the kubelet; empty if nothing is wrong."""
+    findings = json.loads(reclaimd("doctor", "--config", file, "-o", "json").stdout)["findings"]
+    return next((each for each in findings if each["check"] == "kubelet-list"), {})
+
+
+def by_default(node: KubeletNode, **fields: str) -> str:
+    """A configuration that leaves it at the default how the kubelet is asked, unless `fields` say
+    so."""
+    return node.configured(imageMinimumGCAge=f"{IMAGE_AGE_SECONDS}s", **fields)
+
+
+def test_at_its_own_socket_the_kubelet_lists_its_pods_to_root(make_node: NodeMaker) -> None:
+    """Without an identity or a role: it says what it says over HTTPS, and what a terminated pod
+    holds goes. Once the gate is off, the socket stays behind, and the other ways are tried."""
+    if kubelet_version() < (1, 36):
+        pytest.skip("a kubelet has its Pods API from 1.36 on")
+    node = make_node(featureGates={"PodsAPI": True})
+    at = node.kubelet.root / "pods-api" / "pods-api.sock"
+    assert (stat.S_IMODE(at.parent.stat().st_mode) | stat.S_IMODE(at.stat().st_mode)) & 0o022 == 0
+    node.import_images([Image(APP, (BASE,))])
+    node.create(manifests.completed("done", APP), "Succeeded")
+    node.create(manifests.running("web", APP), "Running")
+    certificate, key = node.plane.authority.sign("reads-pods", "system:masters")
+    over_https = KubeletEndpoint(
+        node.kubelet.endpoint,
+        certificate_file=str(certificate),
+        key_file=str(key),
+        ca_file=str(node.plane.authority.certificate),
+    )
+    over_socket = KubeletEndpoint(f"unix://{at}")
+
+    def agree() -> bool:
+        return parse_pod_list(ask_kubelet(over_socket)) == parse_pod_list(ask_kubelet(over_https))
+
+    node.api.wait("both lists agree", agree, 30.0)
+    found = parse_pod_list(ask_kubelet(over_socket))
+    assert sorted(state.terminated for state in found.states.values()) == [False, True]
+    assert found.from_api_server
+    file = by_default(node)
+    assert finding(file) == {}
+    purged(file, COLLECT)
+    assert held(node)[0] == {"web"}
+    node.kubelet.stop()
+    document = json.loads(node.kubelet.configuration.read_text())
+    node.kubelet.configuration.write_text(json.dumps(document | {"featureGates": {}}))
+    node.kubelet.start()
+    assert at.exists()
+    said = json.dumps(finding(file))
+    assert "as root at its socket: " in said
+    assert "Connection refused" in said
+
+
+def test_the_nodes_own_identity_is_used_once_it_has_a_role(make_node: NodeMaker) -> None:
+    """Before, the kubelet forbids it, and nothing of a terminated pod goes. Only doctor says so, in
+    a note, unless `kubeletEndpoint` is written."""
+    node = make_node()
+    node.import_images([Image(APP, (BASE,))])
+    shutil.copy(node.kubelet.directory / "kubeconfig", node.kubelet.root / "kubeconfig")
+    file = by_default(node)
+    node.create(manifests.completed("done", APP), "Succeeded")
+    assert "403 Forbidden" in finding(file)["evidence"]
+    for each, level, lines in (
+        (file, "note", 0),
+        (by_default(node, kubeletEndpoint="auto"), "risk", 1),
+    ):
+        assert finding(each)["level"] == level
+        collected = reclaimd(*COLLECT, "--config", each)
+        said = collected.stderr.count("no way was found to ask the kubelet")
+        assert (collected.returncode, said) == (0, lines)
+        assert held(node)[0] == {"done"}
+    take_back = allow_group(node, "system:nodes", "nodes/pods")
+    try:
+        node.api.wait("the kubelet is asked", lambda: finding(file) == {}, 30.0)
+        purged(file, COLLECT)
+        assert held(node)[0] == set()
+    finally:
+        take_back()
+
+
+# ---- its version
+
+
+def as_read(node: KubeletNode, *resources: str) -> tuple[dict[str, Any], str]:
+    """`reclaimd config`, asking the kubelet as a service account that may get
+    these resources; its warnings.
+    """
+    access = token_fields(node, service_account(node, *resources))
+    file = node.configured(kubeletConfigDir=str(node.kubelet.drop_ins), **access)
+    done = reclaimd("config", "--config", file, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    return answer(done), done.stderr
+
+
+def test_the_thresholds_are_those_that_this_kubelet_made_of_its_files(make_node: NodeMaker) -> None:
+    """Merged defaults and a null in a drop-in: before 1.33 and 1.32 both are something else. The
+    newest version is assumed where it may not be asked, with what is missing, and a warning as the
+    thresholds depend on it."""
+    node = make_node(
+        {"nodefs.available": "7%", "imagefs.inodesFree": "3%"},
+        drop_ins=[{"evictionHard": {"imagefs.inodesFree": None, "imagefs.available": None}}],
+        mergeDefaultEvictionSettings=True,
+    )
+    found, warnings = as_read(node, "nodes/proxy")
+    version = found["kubelet_version"]
+    assert version["version"] == "1.36"
+    assert "403 Forbidden: is the identity allowed to get nodes/metrics" in version["assumed"]
+    assert "for which 1.36 is assumed" in warnings
+    kubelet = node.asking("nodes/proxy", "nodes/metrics")
+    if "\nkubernetes_build_info{" not in kubelet.text("/metrics"):
+        pytest.skip("this kubelet was built without the metric kubernetes_build_info")
+    in_force = kubelet.get("/configz")["kubeletconfig"]["evictionHard"]
+    found, _ = as_read(node, "nodes/proxy", "nodes/metrics")
+    said = ".".join(map(str, kubelet_version()))
+    assert found["kubelet_version"] == {"version": said, "assumed": ""}
+    assert found["values"]["evictionHard"] == in_force
+
+
+# ---- events about the Node, on an API server that asks RBAC
+
+
+@pytest.fixture
+def eventful(make_node: NodeMaker) -> KubeletNode:
+    """A node with images that nobody uses, and without the events of earlier ones."""
+    made = make_node()
+    for event in made.api.events():
+        made.api.delete(f"/api/v1/namespaces/default/events/{event['metadata']['name']}")
+    made.import_removable(unused(4, 20 * MIB))  # containerd holds each twice
+    return made
+
+
+def shipped_identity(node: KubeletNode) -> str:
+    """The token of the service account of the DaemonSet, with the role of the overlay."""
+    accounts = "/api/v1/namespaces/kube-system/serviceaccounts"
+    node.api.create(accounts, {"metadata": {"name": "reclaimd"}})
+    for document in yaml.safe_load_all(ROLE.read_text()):
+        namespace = document["metadata"]["namespace"]
+        node.api.create(f"{RBAC}/namespaces/{namespace}/{PATHS[document['kind']]}", document)
+    return node.plane.service_account_token("reclaimd", "kube-system")
+
+
+def sends_events(node: KubeletNode, token: str, mark: int, **fields: object) -> str:
+    """A configuration that sends events with this token, and acts at this mark."""
+    file = write_kubeconfig(node.disk.parent / "kubeconfig", node.api, {"token": token})
+    return node.configured(
+        kubernetesEvents=True,
+        kubeconfig=str(file),
+        nodeName=NODE,
+        evictionHard={"imagefs.available": str(mark)},
+        evictionMinimumReclaim={"imagefs.available": "0"},
+        evictionPressureTransitionPeriod="1s",
+        **fields,
+    )
+
+
+def events_of(node: KubeletNode, reason: str) -> list[dict[str, Any]]:
+    """The events of reclaimd with this reason."""
+    found = [each for each in node.api.events() if each["reason"] == reason]
+    return [each for each in found if each["source"]["component"] == "reclaimd"]
+
+
+def press(node: KubeletNode, daemon: Daemon, mark: int, number: int) -> None:
+    """The disk fills, once more; until the daemon has relieved it, and the pressure is over."""
+    passes = len(daemon.passes)
+    fill_bytes(node.disk / f"fill-{number}", mark - SHORT, fast=True).wait(60.0)
+    assert came_true(lambda: len(daemon.passes) > passes)
+    assert daemon.passes[passes]["result"] == "satisfied", daemon.passes[passes]["reason"]
+    assert came_true(
+        lambda: sum("ReclaimPressure is over" in each["message"] for each in daemon.events) > number
+    )
+
+
+def test_events_arrive_at_the_node_and_equal_ones_are_counted(eventful: KubeletNode) -> None:
+    """With no more than the role that is shipped. Two times of pressure are one event with a count
+    of two; a periodic collection that cannot free what it has to is another."""
+    node, token = eventful, shipped_identity(eventful)
+    mark = node.filesystem.available_bytes() - BELOW
+    low = {"imageGCHighThresholdPercent": 2, "imageGCLowThresholdPercent": 1}
+    kept = {"periodicGC": True, "keepImages": ["reclaimd.test/*"]}
+
+    def counts(*expected: int) -> bool:
+        return [event["count"] for event in events_of(node, MET)] == list(expected)
+
+    with Daemon("--config", sends_events(node, token, mark, **kept, **low)):
+        node.api.wait(
+            "it could not free enough", lambda: bool(events_of(node, "FreeDiskSpaceFailed")), 60.0
+        )
+    with Daemon("--config", sends_events(node, token, mark)) as daemon:
+        press(node, daemon, mark, 0)
+        node.api.wait("the event", lambda: counts(1), 60.0)
+        press(node, daemon, mark, 1)
+        node.api.wait("the count", lambda: counts(2), 90.0)
+        assert not daemon.logged(NOT_SENT)
+    (event,), (failed,) = events_of(node, MET), events_of(node, "FreeDiskSpaceFailed")
+    about = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": NODE}
+    for each in (event, failed):
+        told = (each["involvedObject"], each["type"], each["source"]["host"])
+        assert told == (about, "Warning", NODE)
+    said = "Attempting to reclaim ephemeral-storage (ReclaimPressure: below reclaimd's own mark)"
+    assert event["message"] == said
+
+
+def test_without_the_role_there_is_one_warning_and_relief_goes_on(eventful: KubeletNode) -> None:
+    """It names what the identity may not do."""
+    node = eventful
+    mark = node.filesystem.available_bytes() - BELOW
+    with Daemon("--config", sends_events(node, service_account(node), mark)) as daemon:
+        for number in range(2):
+            press(node, daemon, mark, number)
+        warning = daemon.wait_for(lambda event: event["message"].startswith(NOT_SENT))
+        assert "answered 403: " in warning["message"]
+        assert "may it create and patch events in the namespace default?" in warning["message"]
+    assert sum(event["message"].startswith(NOT_SENT) for event in daemon.events) == 1
+    assert events_of(node, MET) == []
