@@ -5,205 +5,97 @@ hangs, or acts and then fails.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
 from eviction.drill.run.embedded import FaultSchedule, failpoint_of
-from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.scenario import Fault
-from reclaim.cri import cri_pb2
-from tests.nodes.distortions import Distort, Distortion
-from tests.nodes.faults import ActThenFail, Cut, Delay, Fail, Hang, Pretend
-from tests.nodes.full_runtime import FullRuntime
-from tests.nodes.full_server import FullServer
-from tests.nodes.method_faults import MethodFault, When, arm
+from tests.nodes.bare_runtime import NAME, BareRuntime
+from tests.nodes.faults import ActThenFail, Cut, Delay, Fail, Failpoint, Hang, Pretend
 from tests.reclaimd_process import came_true
 from tests.sockets.cri_calls import CriCalls
 
-NAME = "registry.example/app:1"
+INTERNAL, LATE = grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED
+IMAGE = {"image": NAME}
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[FullServer]:
-    runtime = FullRuntime(str(tmp_path / "images"))
-    runtime.add_image([NAME], [LayerSpec("app", 4096)])
-    serving = FullServer(runtime, str(tmp_path / "cri.sock"))
-    serving.start()
-    yield serving
-    serving.stop()
-
-
-@pytest.fixture
-def calls(server: FullServer) -> Iterator[CriCalls]:
-    with CriCalls(server.target) as connected:
-        yield connected
-
-
-def removed(server: FullServer) -> list[str]:
+def removed(node: BareRuntime) -> list[str]:
     """The kinds of the objects that were really removed so far."""
-    return [each.kind for each in server.runtime.removals]
+    return [each.kind for each in node.runtime.removals]
 
 
-def test_a_method_fails_a_number_of_times_and_then_works(
-    server: FullServer, calls: CriCalls
+@pytest.mark.parametrize(
+    ("fault", "code", "gone"),
+    [
+        (Fail(INTERNAL, "lost the lease", times=1), INTERNAL, []),
+        (Fail(INTERNAL), INTERNAL, []),
+        (ActThenFail(times=1), LATE, ["image"]),
+        (Cut(INTERNAL, "cut", times=1), INTERNAL, ["image"]),
+        (Pretend(times=1), None, []),
+        (Hang(), LATE, []),
+    ],
+    ids=["fails once", "fails always", "acts and fails", "is cut", "pretends", "hangs"],
+)
+def test_what_a_client_sees_of_a_removal(
+    node: BareRuntime, fault: Failpoint, code: grpc.StatusCode | None, gone: list[str]
 ) -> None:
-    """Two failures with the code and the message given, nothing removed; the third call removes."""
-    server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.INTERNAL, "lost the lease", times=2)
-    for _ in range(2):
-        assert calls.error("RemoveImage", image={"image": NAME}) == (
-            grpc.StatusCode.INTERNAL,
-            "lost the lease",
-        )
-    assert removed(server) == []
-    calls.call("RemoveImage", image={"image": NAME})
-    assert removed(server) == ["image"]
-    assert server.failpoints.calls["RemoveImage"] == 3
+    """With a deadline of a second. A fault of one call is over with it; once one that lasts is
+    cleared, a call that hung acts, although its client has left."""
+    node.server.failpoints["RemoveImage"] = fault
+    if code is None:
+        node.call("RemoveImage", image=IMAGE)
+    else:
+        assert node.error("RemoveImage", 1.0, image=IMAGE)[0] is code
+    assert (removed(node), len(node.images())) == (gone, 2 - len(gone))
+    if not fault.times:
+        assert node.error("RemoveImage", 1.0, image=IMAGE)[0] is code
+        node.server.failpoints.clear()
+    if isinstance(fault, Hang):
+        assert came_true(lambda: removed(node) == ["image"])
+    node.call("RemoveImage", image=IMAGE)
+    assert removed(node) == ["image"]
 
 
-def test_a_method_fails_until_the_failpoint_is_deleted(server: FullServer, calls: CriCalls) -> None:
-    """Without a number it fails always. Other methods work."""
-    server.failpoints["ListImages"] = Fail()
-    for _ in range(3):
-        assert calls.error("ListImages")[0] is grpc.StatusCode.UNAVAILABLE
-    calls.call("ListContainers")
-    del server.failpoints["ListImages"]
-    assert len(calls.call("ListImages").images) == 1
-
-
-def test_a_call_can_act_and_then_fail(server: FullServer, calls: CriCalls) -> None:
-    """The call fails with DEADLINE_EXCEEDED, and the image is removed."""
-    server.failpoints["RemoveImage"] = ActThenFail(times=1)
-    assert calls.error("RemoveImage", image={"image": NAME})[0] is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert len(calls.call("ListImages").images) == 0
-
-
-def test_a_delay_lasts_at_least_its_time(server: FullServer, calls: CriCalls) -> None:
-    """0.1 s late, once."""
-    server.failpoints["Version"] = Delay(0.1, times=1)
-    started = time.monotonic()
-    calls.call("Version")
-    assert time.monotonic() - started >= 0.1
-
-
-def test_a_delay_ends_when_it_is_deleted(server: FullServer, calls: CriCalls) -> None:
-    """A call that would be an hour late continues at once."""
-    server.failpoints["Version"] = Delay(3600)
-    late = calls.begin("Version")
-    assert server.failpoints.wait_for_calls("Version", 1, timeout_seconds=60)
-    del server.failpoints["Version"]
-    assert late.result().runtime_api_version == "v1"
-
-
-def test_a_call_hangs_until_it_is_released_and_others_do_not(
-    server: FullServer, calls: CriCalls
+@pytest.mark.parametrize("fault", [Delay(3600), Hang()])
+def test_a_call_that_is_late_goes_on_once_its_failpoint_is_deleted(
+    node: BareRuntime, fault: Failpoint
 ) -> None:
-    """The list hangs, Version is answered meanwhile, and deleting the failpoint
-    releases the list.
-    """
-    server.failpoints["ListImages"] = Hang()
-    hanging = calls.begin("ListImages")
-    assert server.failpoints.wait_for_calls("ListImages", 1, timeout_seconds=60)
-    calls.call("Version")
+    """Other calls are answered meanwhile."""
+    node.server.failpoints["ListImages"] = fault
+    hanging = node.calls.begin("ListImages")
+    assert node.server.failpoints.wait_for_calls("ListImages", 1, timeout_seconds=60)
+    node.call("Version")
     assert not hanging.done()
-    del server.failpoints["ListImages"]
-    assert len(hanging.result().images) == 1
+    del node.server.failpoints["ListImages"]
+    assert len(hanging.result().images) == 2
 
 
-def test_a_call_can_act_after_its_client_gave_up(server: FullServer, calls: CriCalls) -> None:
-    """The deadline of 1 s passes while the call hangs; once released, it removes the image."""
-    server.failpoints["RemoveImage"] = Hang(times=1)
-    code, _ = calls.error("RemoveImage", timeout_seconds=1.0, image={"image": NAME})
-    assert code is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert removed(server) == []
-    server.failpoints.clear()
-    assert came_true(lambda: removed(server) == ["image"])
-
-
-def test_a_stop_drops_the_calls_that_hang(server: FullServer, calls: CriCalls) -> None:
-    """The calls that hang do nothing; after the restart the failpoint is still set."""
-    server.failpoints["RemoveImage"] = Hang()
-    hanging = calls.begin("RemoveImage", image={"image": NAME})
-    assert server.failpoints.wait_for_calls("RemoveImage", 1, timeout_seconds=60)
-    server.stop()
-    server.start()
+def test_a_stop_drops_the_calls_that_hang(node: BareRuntime) -> None:
+    """They do nothing; after the restart the failpoint is still set."""
+    node.server.failpoints["RemoveImage"] = Hang()
+    hanging = node.calls.begin("RemoveImage", image=IMAGE)
+    assert node.server.failpoints.wait_for_calls("RemoveImage", 1, timeout_seconds=60)
+    node.server.stop()
+    node.server.start()
     assert hanging.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-    assert removed(server) == []
-    with CriCalls(server.target) as again:
-        code, _ = again.error("RemoveImage", timeout_seconds=1.0, image={"image": NAME})
-    assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+    with CriCalls(node.server.target) as again:
+        assert again.error("RemoveImage", timeout_seconds=1.0, image=IMAGE)[0] is LATE
+    assert removed(node) == []
 
 
-def test_a_cut_list_is_an_error_for_a_unary_client(server: FullServer, calls: CriCalls) -> None:
-    """A complete message with half of the list is sent, then the error; a
-    unary client gets the error.
-    """
-    server.failpoints["ListImages"] = Cut(grpc.StatusCode.INTERNAL, "cut", times=1)
-    assert calls.error("ListImages") == (grpc.StatusCode.INTERNAL, "cut")
-    channel = grpc.insecure_channel(
-        server.target, options=[("grpc.default_authority", "localhost")]
-    )
-    server.runtime.add_image(["registry.example/app:2"], [LayerSpec("second", 4096)])
-    server.failpoints["ListImages"] = Cut(grpc.StatusCode.INTERNAL, "cut", times=1)
-    with channel:
-        stream: Any = channel.unary_stream("/runtime.v1.ImageService/ListImages")
-        messages = stream(b"", timeout=60.0)
-        assert len(cri_pb2.ListImagesResponse.FromString(next(messages)).images) == 1
-        with pytest.raises(grpc.RpcError) as caught:
-            next(messages)
-    assert caught.value.code() is grpc.StatusCode.INTERNAL
-
-
-def test_a_runtime_can_report_success_without_acting(server: FullServer, calls: CriCalls) -> None:
-    """RemoveImage succeeds, and the image still exists."""
-    server.failpoints["RemoveImage"] = Pretend(times=1)
-    calls.call("RemoveImage", image={"image": NAME})
-    assert removed(server) == []
-    assert len(calls.call("ListImages").images) == 1
-
-
-def test_a_runtime_can_give_distorted_answers_from_its_second_call_on(
-    server: FullServer, calls: CriCalls
-) -> None:
-    """The first list is true; the second has each image twice; nothing on the node has changed."""
-    arm(
-        server.failpoints,
-        MethodFault("ListImages", Distort(Distortion.DUPLICATE_ENTRIES), When(from_call=2)),
-    )
-    assert [len(calls.call("ListImages").images) for _ in range(3)] == [1, 2, 2]
-    server.failpoints.clear()
-    assert len(calls.call("ListImages").images) == 1
-
-
-@pytest.mark.regression
-def test_a_fault_of_a_scenario_does_not_end_a_later_one_of_its_method(server: FullServer) -> None:
+def test_a_fault_of_a_scenario_does_not_end_a_later_one_of_its_method(node: BareRuntime) -> None:
     """The first ends while the second, which has replaced it, lasts on."""
-    first = Fault.model_validate(
-        {"action": "hang", "method": "ListImages", "at": "0s", "lasts": "200ms"}
-    )
+    first = {"action": "hang", "method": "ListImages", "at": "0s", "lasts": "200ms"}
     second = Fault.model_validate({"action": "fail", "method": "ListImages", "at": "100ms"})
-    schedule = FaultSchedule((first, second), server, [])
+    schedule = FaultSchedule((Fault.model_validate(first), second), node.server, [])
     schedule.start(time.monotonic())
     assert came_true(lambda: not schedule.running)
-    assert server.failpoints["ListImages"] == failpoint_of(second)
+    assert node.server.failpoints["ListImages"] == failpoint_of(second)
     schedule.stop()
 
 
-def test_a_mistyped_method_is_refused(server: FullServer) -> None:
+def test_a_mistyped_method_is_refused(node: BareRuntime) -> None:
     """A failpoint that is never reached would make its test pass without testing anything."""
     with pytest.raises(KeyError, match="RemoveImages"):
-        server.failpoints["RemoveImages"] = Fail()
-
-
-def test_failpoints_are_a_mapping(server: FullServer) -> None:
-    """They can be read, counted, replaced and cleared like any mapping; a
-    used-up one is still listed.
-    """
-    server.failpoints.update({"Version": Fail(times=1), "Status": Delay(1)})
-    server.failpoints["Status"] = Hang()
-    assert dict(server.failpoints) == {"Version": Fail(times=1), "Status": Hang()}
-    server.failpoints.clear()
-    assert len(server.failpoints) == 0
+        node.server.failpoints["RemoveImages"] = Fail()
