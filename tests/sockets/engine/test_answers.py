@@ -1,0 +1,325 @@
+"""What the runtime answers, and what then goes: only complete answers permit a removal; an error
+is no failure, a success no absence; and nothing is cancelled.
+
+Every code of every method: `tests/faults/test_every_code.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from reclaim.cri import cri_pb2 as pb
+from signals.types import Signal
+from tests.nodes.faults import ActThenFail, Delay, Fail, Failpoint, Hang
+from tests.nodes.interrupting_server import InterruptingServer
+from tests.nodes.small_node import (
+    EVERYTHING,
+    IMAGES,
+    MIB,
+    SmallNode,
+    outcome_of,
+    reason_of,
+    relieve,
+    result_of,
+)
+from tests.sockets.conftest import SmallNodeFactory
+from tests.sockets.dialect import Dialect
+
+Code = grpc.StatusCode
+# for so long at most one list of containers serves several removals
+LONGEST_SHARED_LIST_SECONDS = 0.5
+
+
+def crowd(small: SmallNode) -> tuple[list[str], str]:
+    """Three old images, a running pod, and a dead container of a pod that is gone."""
+    images = small.add_images(3)
+    small.run(small.run_pod("web"))
+    return images, small.gone_pod("gone", writes=MIB)
+
+
+# ---- what is asked
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "ListImages",
+        "ListContainers",
+        "ListPodSandbox",
+        "Status",
+        "Version",
+        "ContainerStatus",
+        "PodSandboxStatus",
+    ],
+)
+def test_no_image_is_removed_when_any_answer_about_images_in_use_fails(
+    small_node: SmallNode, method: str
+) -> None:
+    """What a failed answer would have said may be the one use of an image, so nothing
+    goes and the error is said.
+    """
+    crowd(small_node)
+    node = small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
+    small_node.failpoints[method] = Fail(Code.UNAVAILABLE, "cut in the middle")
+    record = relieve(node, IMAGES)
+    assert small_node.removed() == []
+    assert str(record.result) == "failed"
+    assert method in record.reason
+
+
+def lost(answer: Any) -> None:
+    """The first entry has no id."""
+    for field in ("images", "containers", "items"):
+        if hasattr(answer, field):
+            getattr(answer, field)[0].id = ""
+
+
+def contradicts(answer: Any) -> None:
+    """EXITED and RUNNING under one id."""
+    for item in list(answer.containers):
+        answer.containers.add().CopyFrom(item)
+        answer.containers[-1].state = pb.CONTAINER_RUNNING
+
+
+def unlisted(answer: Any) -> None:
+    """A reference that no listed image carries is asked of the runtime, which does not answer."""
+    for item in answer.containers:
+        item.image_id, item.image.image = "", ""
+        item.image_ref = "mirror.example/unlisted:1"
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "words"),
+    [
+        ("ListImages", lost, "without an id"),
+        ("ListContainers", lost, "without an id"),
+        ("ListPodSandbox", lost, "without an id"),
+        ("ListContainers", contradicts, "twice and differently"),
+        ("ListContainers", unlisted, "no lease"),
+    ],
+)
+def test_a_list_that_says_two_things_of_one_container_is_not_trusted(
+    small_node: SmallNode, tmp_path: Path, method: str, change: Callable[[Any], None], words: str
+) -> None:
+    """Nor one with an entry that has lost something, or that nothing explains."""
+    crowd(small_node)
+    if change is unlisted:
+        small_node.failpoints["ImageStatus"] = Fail(Code.INTERNAL, "no lease")
+    with Dialect(small_node.server.target, str(tmp_path / "d.sock"), {method: change}) as dialect:
+        record = relieve(small_node.node(containerRuntimeEndpoint=dialect.endpoint), IMAGES)
+    assert small_node.removed() == []
+    assert words in " ".join(record.errors)
+
+
+@pytest.mark.parametrize(
+    ("code", "ends"),
+    [(Code.INTERNAL, ["failed", "failed"]), (Code.UNAVAILABLE, ["unanswered"])],
+)
+def test_no_image_goes_after_a_list_that_fails_between_two_removals(
+    small_node: SmallNode, code: grpc.StatusCode, ends: list[str]
+) -> None:
+    """The first image has gone; when the containers cannot be listed again, the others stay and the
+    error is said. If the runtime is silent, the third is not even tried."""
+    images, _ = crowd(small_node)
+    node = small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
+    small_node.failpoints["RemoveImage"] = Hang(times=1)
+    with small_node.relieving(node, IMAGES) as going:
+        small_node.wait_for("RemoveImage")
+        small_node.failpoints["ListContainers"] = Fail(code, "stream cut")
+        time.sleep(LONGEST_SHARED_LIST_SECONDS + 0.1)
+        del small_node.failpoints["RemoveImage"]
+        record = going.result()
+    assert small_node.removed("image") == images[:1]
+    assert [str(outcome.result) for outcome in record.removals] == ["removed", *ends]
+    assert "stream cut" in record.reason
+
+
+class Refuses:
+    """A `before` that refuses this method about the first object of which it
+    was asked, for ever.
+    """
+
+    def __init__(self, method: str) -> None:
+        self.method, self.refused = method, ""
+
+    def __call__(self, method: str, object_id: str) -> None:
+        if method == self.method:
+            self.refused = self.refused or object_id
+            if object_id == self.refused:
+                raise EmbeddedNodeError("its metadata cannot be told")
+
+
+def refusing(make: SmallNodeFactory, method: str) -> tuple[SmallNode, Refuses]:
+    """A node whose runtime does so."""
+    small = make(server=InterruptingServer)
+    assert isinstance(small.server, InterruptingServer)
+    small.server.before = refuses = Refuses(method)
+    return small, refuses
+
+
+@pytest.mark.parametrize("method", ["ImageStatus", "ContainerStatus", "PodSandboxStatus"])
+def test_an_error_about_one_object_is_the_outcome_of_that_object(
+    make_small_node: SmallNodeFactory, method: str
+) -> None:
+    """The first of its kind is never told. All others go, in the first pass."""
+    small, refuses = refusing(make_small_node, method)
+    images = small.add_images(4)
+    containers = [small.gone_pod(f"gone-{number}") for number in range(4)]
+    record = relieve(small.node(), EVERYTHING)
+    failed = outcome_of(record, refuses.refused)
+    assert (str(failed.result), "its metadata cannot be told" in failed.error) == ("failed", True)
+    assert not record.errors
+    assert set(images) | set(containers) <= {*small.removed(), refuses.refused}
+    assert len(small.removed("sandbox")) == (4 if method == "ImageStatus" else 3)
+
+
+def test_what_a_dead_container_mounts_is_not_waited_for_and_what_a_live_one_mounts_is(
+    make_small_node: SmallNodeFactory,
+) -> None:
+    """If the runtime cannot tell what a container mounts, any image may be one of it; once it has
+    exited, nothing runs with it."""
+    small, refuses = refusing(make_small_node, "ContainerStatus")
+    images = small.add_images(2)
+    container = small.run(small.run_pod("web"))
+    record = relieve(small.node(), IMAGES)
+    assert (small.removed("image"), refuses.refused) == ([], container)
+    assert "its metadata cannot be told" in record.errors[0]
+    small.runtime.exit_container(container, 1)
+    relieve(small.node(), IMAGES)
+    assert small.removed("image") == images
+
+
+# ---- what is removed
+
+KINDS = {"RemoveImage": "image", "RemoveContainer": "container", "RemovePodSandbox": "sandbox"}
+
+
+@pytest.mark.parametrize("method", KINDS)
+def test_a_removal_that_acts_and_then_fails_counts_as_removed(
+    small_node: SmallNode, method: str
+) -> None:
+    """An error is not a failure: after any error the runtime is asked what is
+    there, and only that counts. The error is still reported.
+    """
+    images, container = crowd(small_node)
+    small_node.failpoints[method] = ActThenFail(Code.DEADLINE_EXCEEDED, "lost the answer")
+    record = relieve(small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB), EVERYTHING)
+    assert small_node.removed("image") == images
+    assert small_node.removed("container") == [container]
+    assert len(small_node.removed("sandbox")) == 1
+    assert {str(outcome.result) for outcome in record.removals} == {"removed"}
+    assert record.nominal_bytes == 12 * MIB
+    assert {o.verdict.kind for o in record.removals if o.error} == {KINDS[method]}
+
+
+def test_an_image_that_cannot_be_removed_does_not_stop_the_next(small_node: SmallNode) -> None:
+    """One error does not fail it all; it is told. The sandbox of a container that stays, stays."""
+    images, container = crowd(small_node)
+    for method in ("RemoveImage", "RemoveContainer"):
+        small_node.failpoints[method] = Fail(Code.UNKNOWN, "the snapshot is busy", times=1)
+    record = relieve(small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB), EVERYTHING)
+    assert small_node.removed() == images[1:]
+    for each in (images[0], container):
+        failed = outcome_of(record, each)
+        assert (str(failed.result), failed.freed.bytes) == ("failed", 0)
+        assert "the snapshot is busy" in failed.error
+    assert record.nominal_bytes == 8 * MIB
+    assert "2 removals failed" in record.reason
+
+
+@pytest.mark.parametrize(
+    ("method", "fault", "result"),
+    [
+        pytest.param("RemoveImage", Fail, "failed", id="not found, and still there"),
+        ("RemoveImage", ActThenFail, "already_gone"),
+        ("RemoveContainer", ActThenFail, "already_gone"),
+    ],
+)
+def test_a_runtime_that_reports_success_and_removes_nothing_is_not_believed(
+    small_node: SmallNode, method: str, fault: Callable[..., Failpoint], result: str
+) -> None:
+    """NOT_FOUND is success with 0 bytes of ours; but what is still there has not been removed."""
+    images, dead = crowd(small_node)
+    small_node.failpoints[method] = fault(Code.NOT_FOUND, "gone", times=1)
+    record = relieve(small_node.node(), EVERYTHING)
+    outcome = outcome_of(record, images[0] if method == "RemoveImage" else dead)
+    assert (str(outcome.result), outcome.freed.bytes) == (result, 0)
+    assert (images[0] in small_node.images()) is (result == "failed")
+
+
+def test_what_somebody_else_removed_counts_as_already_gone(small_node: SmallNode) -> None:
+    """Gone before its turn is no failure, nothing is sent, and none of its bytes are ours."""
+    images, container = crowd(small_node)
+    small_node.failpoints["ContainerStatus"] = Hang(times=1)
+    with small_node.relieving(small_node.node(), EVERYTHING) as going:
+        small_node.wait_for("ContainerStatus")
+        runtime = small_node.runtime
+        runtime.remove_container(pb.RemoveContainerRequest(container_id=container))
+        small_node.failpoints["RemoveImage"] = Hang(times=1)
+        del small_node.failpoints["ContainerStatus"]
+        small_node.wait_for("RemoveImage")
+        runtime.remove_image(pb.RemoveImageRequest(image=pb.ImageSpec(image=images[1])))
+        small_node.failpoints.clear()
+        record = going.result()
+    assert {result_of(record, each) for each in (container, images[1])} == {"already_gone"}
+    assert small_node.failpoints.calls["RemoveContainer"] == 0
+    assert record.nominal_bytes == 8 * MIB
+
+
+@pytest.mark.parametrize(("stop", "why"), [(False, "relieved"), (True, "stopping")])
+def test_a_removal_in_flight_is_waited_for(small_node: SmallNode, stop: bool, why: str) -> None:
+    """When the pressure has gone, or the daemon is told to stop: an interrupted RemoveImage strands
+    a record that pins its bytes. Nothing new is started."""
+    images, _ = crowd(small_node)
+    small_node.fill(8 * MIB)
+    node = small_node.node(Signal.NODEFS_AVAILABLE, above=6 * MIB)
+    small_node.failpoints["RemoveImage"] = Hang(times=1)
+    with small_node.relieving(node, IMAGES if stop else None) as going:
+        small_node.wait_for("RemoveImage")
+        if stop:
+            node.stopping.set()
+        (small_node.disk / "grown").unlink()
+        assert not going.done(), "it is still in flight"
+        small_node.failpoints.clear()
+        record = going.result()
+    assert small_node.removed("image") == images[:1]
+    assert outcome_of(record, images[0]).error == ""
+    assert {reason_of(record, each) for each in images[1:]} == {why}
+
+
+def test_a_slow_removal_has_no_deadline(small_node: SmallNode) -> None:
+    """Reads give up after 0.3 s here; a removal that takes 1 s is not given
+    up, as that would cancel it.
+    """
+    (image,) = small_node.add_images(1)
+    small_node.run(small_node.run_pod("web"))
+    node = small_node.node(read_deadline_seconds=0.3)
+    node.locate()
+    small_node.failpoints["RemoveImage"] = Delay(1.0)
+    outcome = outcome_of(relieve(node, IMAGES), image)
+    assert (str(outcome.result), outcome.error) == ("removed", "")
+    assert outcome.duration_seconds >= 1.0
+
+
+def test_removals_side_by_side_are_bounded(small_node: SmallNode) -> None:
+    """Deletes must not starve the disk: with a bound of 2 a third removal
+    waits until one has finished.
+    """
+    images = small_node.add_images(6)
+    small_node.run(small_node.run_pod("web"))
+    node = small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB, parallelRemovals=2)
+    with small_node.relieving(node, IMAGES) as going:
+        small_node.failpoints["RemoveImage"] = Delay(0.2)
+        small_node.wait_for("RemoveImage", 3)
+        before = small_node.failpoints.calls["RemoveImage"] - len(small_node.removed("image"))
+        assert before <= 2
+        small_node.failpoints.clear()
+        going.result()
+    assert sorted(small_node.removed("image")) == sorted(images)
