@@ -59,25 +59,26 @@ class Kubelet:
 def certificates(small_node: SmallNode, tmp_path: Path) -> Kubelet:
     """Of a kubelet on the small node."""
     if not Authority.available():
-        pytest.skip(
-            "certificates for the test are made with the openssl command, which is not there"
-        )
+        pytest.skip("certificates are made with the openssl command, which is not there")
     directory = tmp_path / "certificates"
     directory.mkdir()
     return Kubelet(small_node.root_directory, directory)
 
 
 def test_the_identity_that_is_accepted_is_found_and_kept(certificates: Kubelet) -> None:
-    """The token comes first; the certificate on disk is the one that the server
-    shows, whatever name it has.
-    """
+    """The token comes first; the certificate on disk is the one that the server shows, whatever
+    name it has. Once it is refused, because a role was taken away, the same call looks anew."""
     with KubeletServer(answer(PODS), tls=serving(certificates.own), bearer=BEARER) as kubelet:
         search = certificates.search(kubelet, SteppedClock())
-        assert search.get() == PODS
-        assert search.get() == PODS
+        assert search.get() == search.get() == PODS
         assert search.endpoint is not None
         assert search.endpoint.token_file == str(certificates.token)
         assert len(kubelet.requests) == 2
+        kubelet.bearer = "another"
+        with pytest.raises(KubeletUnavailable, match="401 Unauthorized") as caught:
+            search.get()
+        assert search.endpoint is None
+        assert str(caught.value).count("; as ") == 2
 
 
 def test_a_server_that_shows_another_certificate_gets_nothing(
@@ -123,20 +124,6 @@ def test_each_refusal_is_told_and_no_request_is_sent_for_a_minute(certificates: 
         assert search.get() == PODS
         assert search.endpoint is not None
         assert search.endpoint.certificate_file.endswith("kubelet-client-current.pem")
-
-
-def test_an_identity_that_is_refused_later_is_looked_for_anew(certificates: Kubelet) -> None:
-    """A role was taken away from the token's account, and the certificate has
-    one: the same call finds it.
-    """
-    with KubeletServer(answer(PODS), tls=serving(certificates.own), bearer=BEARER) as kubelet:
-        search = certificates.search(kubelet, SteppedClock())
-        search.get()
-        kubelet.bearer = "another"
-        with pytest.raises(KubeletUnavailable, match="401 Unauthorized") as caught:
-            search.get()
-        assert search.endpoint is None
-        assert str(caught.value).count("; as ") == 2
 
 
 def test_a_kubelet_that_is_away_ends_the_search(certificates: Kubelet) -> None:
