@@ -7,6 +7,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,17 +54,6 @@ def of(pid: int) -> bytes:
     """A record that has this number."""
     (record,) = encoded({"kind": "started", "time": "", "pid": pid})
     return record
-
-
-def test_records_are_written_in_their_order_and_counted(tmp_path: Path) -> None:
-    """The file is there before the first of them."""
-    desk = Desk(tmp_path / "history")
-    assert came_true(desk.path.exists)
-    for number in range(200):
-        desk.recorder.write(of(number))
-    assert desk.recorder.finish(30.0)
-    assert desk.records() == [*range(200)]
-    assert (desk.recorder.records, desk.recorder.dropped, desk.told) == (200, 0, [])
 
 
 def test_what_does_not_fit_is_dropped_counted_and_recorded(tmp_path: Path) -> None:
@@ -148,15 +138,24 @@ def test_a_disk_that_never_answers_holds_up_nobody(tmp_path: Path) -> None:
         assert desk.recorder.records == 0
 
 
-def test_without_a_thread_records_are_dropped_and_it_is_said(tmp_path: Path) -> None:
-    """At the limit of processes the daemon starts all the same."""
-    told: list[str] = []
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("history", ["the history is not written: no thread can be started for it"]), ("", [])],
+)
+def test_without_a_thread_or_a_path_there_is_no_history(
+    tmp_path: Path, name: str, told: list[str]
+) -> None:
+    """At the limit of processes the daemon starts all the same, and it is said; without a path
+    there is no thread."""
+    said: list[str] = []
+    path = str(tmp_path / name) if name else ""
     with no_thread_starts():
-        recorder = HistoryRecorder(str(tmp_path / "history"), MIB, SteppedClock(), warn=told.append)
+        recorder = HistoryRecorder(path, MIB, SteppedClock(), warn=said.append)
     recorder.daemon("started")
+    recorder.passed(pass_of([outcome(1)]))
     assert recorder.finish()
-    assert told == ["the history is not written: no thread can be started for it"]
-    assert not (tmp_path / "history").exists()
+    assert (said, recorder.records) == (told, 0)
+    assert os.listdir(tmp_path) == []
 
 
 def test_which_passes_are_recorded(tmp_path: Path) -> None:
@@ -183,12 +182,9 @@ def test_which_passes_are_recorded(tmp_path: Path) -> None:
     recorder.daemon("stopped")
     assert recorder.finish()
     found = recorded(path)
-    count = {
-        (document["kind"], document.get("result"), bool(document.get("removals"))): 0
-        for document in found
-    }
-    for document in found:
-        count[document["kind"], document.get("result"), bool(document.get("removals"))] += 1
+    count = Counter(
+        (each["kind"], each.get("result"), bool(each.get("removals"))) for each in found
+    )
     assert count == {
         ("started", None, False): 1,
         ("pass", "not_enough", False): 2,
@@ -200,14 +196,3 @@ def test_which_passes_are_recorded(tmp_path: Path) -> None:
         ("stopped", None, False): 1,
     }
     assert (recorder.records, recorder.dropped) == (len(found), 0)
-
-
-def test_without_a_path_there_is_no_history(tmp_path: Path) -> None:
-    """No thread and no file."""
-    threads = threading.active_count()
-    recorder = HistoryRecorder("", MIB, SteppedClock(), warn=pytest.fail)
-    recorder.daemon("started")
-    recorder.passed(pass_of([outcome(1)]))
-    assert recorder.finish()
-    assert (recorder.records, recorder.dropped, threading.active_count()) == (0, 0, threads)
-    assert os.listdir(tmp_path) == []
