@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,14 @@ from tests.sockets.program.scripts import Runs, script
 
 STRANGER = 12345
 ALLOWED = "an absolute path without symlinks, '.', '..' and '//'"
-needs_root = pytest.mark.skipif(
-    os.geteuid() != 0, reason="only root can give a file away or become another user"
-)
+
+
+def given_away(path: Path | str, *, mode: int = 0o755) -> None:
+    """It belongs to another user."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chmod(path, mode)
+    os.chown(path, STRANGER, STRANGER)
 
 
 def problem(path: str, user: ProgramUser | None = None) -> str:
@@ -38,109 +44,113 @@ def problem(path: str, user: ProgramUser | None = None) -> str:
     return ""
 
 
-def test_a_program_of_ours_that_only_its_owner_may_write_is_started(tmp_path: Path) -> None:
-    """/tmp is above it, which everybody may write, but is sticky."""
-    assert problem(script(tmp_path, "exit 0")) == ""
+def a_link(directory: Path) -> str:
+    """To a program that could be started itself."""
+    path = directory / "link"
+    path.symlink_to(script(directory, "exit 0"))
+    return str(path)
 
 
-def test_a_program_that_is_a_symlink_is_refused(tmp_path: Path) -> None:
-    """Also one to a program that could be started itself."""
-    path = tmp_path / "link"
-    path.symlink_to(script(tmp_path, "exit 0"))
-    told = (
-        f"the program {str(path)!r} is refused: allowed is {ALLOWED}, such as '{tmp_path}/program'"
-    )
-    assert problem(str(path)) == told
-    assert Runs().run(str(path)) == told
-
-
-def test_a_program_below_a_symlink_is_refused(tmp_path: Path) -> None:
+def below_a_link(directory: Path) -> str:
     """Whoever may change the link could have another program started."""
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    script(tmp_path / "real", "exit 0")
-    assert problem(f"{tmp_path}/link/program").endswith(
-        f"{ALLOWED}, such as '{tmp_path}/real/program'"
-    )
+    (directory / "real").mkdir()
+    (directory / "link").symlink_to("real")
+    return script(directory / "real", "exit 0").replace("/real/", "/link/")
 
 
-@pytest.mark.parametrize(
-    ("mode", "who"),
-    [(0o757, "every user"), (0o777, "every user"), (0o775, f"group {os.getegid()}")],
-)
-def test_a_program_that_others_may_write_is_refused(tmp_path: Path, mode: int, who: str) -> None:
-    """Nothing of it runs, not even its plan."""
-    path = script(tmp_path, f"touch {tmp_path}/ran", mode=mode)
-    told = (
-        f"the program {path} is refused: {who} may write it (mode {mode:04o}); allowed is at most"
-        " 0755"
-    )
-    assert problem(path) == told
+def below(directory: Path, change: Callable[[Path], object]) -> str:
+    """In a directory below one that is so."""
+    (directory / "opt" / "bin").mkdir(parents=True)
+    path = script(directory / "opt" / "bin", "exit 0")
+    change(directory / "opt")
+    return path
+
+
+def in_one_of(mode: int) -> Callable[[Path], str]:
+    """In a directory with this mode."""
+
+    def made(directory: Path) -> str:
+        path = script(directory, "exit 0")
+        directory.chmod(mode)
+        return path
+
+    return made
+
+
+def somebody_elses(directory: Path) -> str:
+    """Only root's, and that of the user that reclaimd runs as, is started."""
+    path = script(directory, "exit 0")
+    given_away(path)
+    return path
+
+
+def a_fifo(directory: Path) -> str:
+    """Opening it would wait."""
+    os.mkfifo(directory / "fifo", 0o700)
+    return str(directory / "fifo")
+
+
+def with_mode(mode: int) -> Callable[[Path], str]:
+    """A program with this mode."""
+    return lambda directory: script(directory, "exit 0", mode=mode)
+
+
+MAY_WRITE = "may write it (mode {}); allowed is at most 0755"
+DIRECTORY_OF_ALL = "every user may write the directory {} (mode {})"
+NO_FILE = "is refused: it is not a regular file"
+GROUP = f"group {os.getegid()}"
+REFUSED: dict[str, tuple[Callable[[Path], str], str]] = {
+    "a symlink": (a_link, f"{ALLOWED}, such as '{{0}}/program'"),
+    "below a symlink": (below_a_link, f"{ALLOWED}, such as '{{0}}/real/program'"),
+    "others may write it": (with_mode(0o757), f"every user {MAY_WRITE.format('0757')}"),
+    "all may write it": (with_mode(0o777), f"every user {MAY_WRITE.format('0777')}"),
+    "its group may write it": (with_mode(0o775), f"{GROUP} {MAY_WRITE.format('0775')}"),
+    "not executable": (with_mode(0o644), "it is not executable (mode 0644)"),
+    "others may write its directory": (in_one_of(0o757), DIRECTORY_OF_ALL.format("{0}", "0757")),
+    "its group may": (in_one_of(0o775), f"{GROUP} may write the directory {{0}} (mode 0775)"),
+    "all may, though it is sticky": (in_one_of(0o1777), DIRECTORY_OF_ALL.format("{0}", "1777")),
+    "however far above": (
+        lambda directory: below(directory, lambda path: path.chmod(0o777)),
+        DIRECTORY_OF_ALL.format("{0}/opt", "0777"),
+    ),
+    "another user's": (somebody_elses, f"it belongs to uid {STRANGER}; allowed is root's"),
+    "below another user's": (
+        lambda directory: below(directory, given_away),
+        f"the directory {{0}}/opt belongs to uid {STRANGER}",
+    ),
+    "below another user's, though it is sticky": (
+        lambda directory: below(directory, lambda path: given_away(path, mode=0o1777)),
+        f"the directory {{0}}/opt belongs to uid {STRANGER}",
+    ),
+    "a fifo": (a_fifo, NO_FILE),
+    "a directory": (str, NO_FILE),
+    "the root": (lambda _: "/", NO_FILE),
+    "nothing": (lambda path: f"{path}/none", "/none cannot be used: No such file or directory"),
+    "below a file": (
+        lambda directory: script(directory, "") + "/x",
+        "/x cannot be used: Not a directory",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_program_that_another_could_have_made_is_refused(tmp_path: Path, what: str) -> None:
+    """Each with its own sentence, at the start and when it would be run or asked for its plan;
+    /tmp is above all of them, which everybody may write, but is sticky."""
+    make, words = REFUSED[what]
+    directory = tmp_path / "d"
+    directory.mkdir()
+    path = make(directory)
+    told = problem(path)
+    assert words.format(directory) in told
     assert Runs().run(path) == told
     with pytest.raises(RemovalFailed):
         Runs().plan(path)
-    assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("mode", [0o757, 0o777, 0o775, 0o1777])
-def test_a_program_in_a_directory_that_others_may_write_is_refused(
-    tmp_path: Path, mode: int
-) -> None:
-    """In a sticky one as well: a link to another program could be put there."""
-    directory = tmp_path / "bin"
-    directory.mkdir()
-    path = script(directory, "exit 0")
-    directory.chmod(mode)
-    assert f"may write the directory {directory} (mode {mode:04o})" in problem(path)
-
-
-def test_a_program_below_a_directory_that_others_may_write_is_refused(tmp_path: Path) -> None:
-    """However far above: the one below it could be replaced."""
-    directory = tmp_path / "opt" / "tools" / "bin"
-    directory.mkdir(parents=True)
-    path = script(directory, "exit 0")
-    (tmp_path / "opt").chmod(0o777)
-    assert f"every user may write the directory {tmp_path}/opt (mode 0777)" in problem(path)
-
-
-@needs_root
-def test_a_program_of_another_user_is_refused(tmp_path: Path) -> None:
-    """Only root's, and that of the user that reclaimd runs as."""
-    path = script(tmp_path, "exit 0")
-    os.chown(path, STRANGER, STRANGER)
-    assert (
-        problem(path)
-        == f"the program {path} is refused: it belongs to uid {STRANGER}; allowed is root's"
-    )
-
-
-@needs_root
-@pytest.mark.parametrize("mode", [0o755, 0o1777])
-def test_a_program_below_a_directory_of_another_user_is_refused(tmp_path: Path, mode: int) -> None:
-    """Its owner may replace what is in it, also in a sticky one."""
-    directory = tmp_path / "theirs" / "bin"
-    directory.mkdir(parents=True)
-    path = script(directory, "exit 0")
-    (tmp_path / "theirs").chmod(mode)
-    os.chown(tmp_path / "theirs", STRANGER, STRANGER)
-    assert f"the directory {tmp_path}/theirs belongs to uid {STRANGER}" in problem(path)
-
-
-def test_what_is_no_executable_file_is_refused(tmp_path: Path) -> None:
-    """Each with its own sentence."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo, 0o700)
-    assert problem(str(fifo)).endswith("is refused: it is not a regular file")
-    assert problem(str(tmp_path)).endswith("is refused: it is not a regular file")
-    assert problem("/").endswith("is refused: it is not a regular file")
-    assert problem(script(tmp_path, "exit 0", mode=0o644)).endswith(
-        "it is not executable (mode 0644)"
-    )
-    assert (
-        problem(str(tmp_path / "none"))
-        == f"the program {tmp_path}/none cannot be used: No such file or directory"
-    )
-    assert problem(script(tmp_path, "") + "/x").endswith("/x cannot be used: Not a directory")
+def test_a_program_of_ours_that_only_its_owner_may_write_is_started(tmp_path: Path) -> None:
+    """With mode 0755."""
+    assert problem(script(tmp_path, "exit 0")) == ""
 
 
 @pytest.mark.parametrize("path", ["prune", "", "/usr/../bin/x", "//bin/x", "/bin/./x", "/bin/x/"])
@@ -164,19 +174,13 @@ def test_what_was_checked_is_what_is_started(tmp_path: Path) -> None:
     assert runs.lines == ["another"]
 
 
-@needs_root
-def test_a_program_that_its_user_may_not_execute_is_known_before_the_pressure(
-    tmp_path: Path,
-) -> None:
-    """By the bits of its mode."""
-    stranger = ProgramUser(STRANGER, STRANGER)
-    told = f"may not be executed by uid {STRANGER}, gid {STRANGER} (mode 0700)"
-    assert problem(script(tmp_path, "exit 0", mode=0o700), stranger).endswith(told)
-    assert problem(script(tmp_path, "exit 0"), stranger) == ""
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may become another user")
-def test_only_root_can_start_a_program_as_another_user(tmp_path: Path) -> None:
-    """It is known before the pressure."""
-    told = f"cannot be started as uid {STRANGER}: this process may not become another user"
-    assert problem(script(tmp_path, "exit 0"), ProgramUser(STRANGER, STRANGER)).endswith(told)
+def test_who_may_run_it_is_known_before_the_pressure(tmp_path: Path) -> None:
+    """Root may become another user, who is asked by the bits of its mode."""
+    stranger, path = ProgramUser(STRANGER, STRANGER), script(tmp_path, "exit 0")
+    if os.geteuid() == 0:
+        assert problem(path, stranger) == ""
+        os.chmod(path, 0o700)
+        told = f"may not be executed by uid {STRANGER}, gid {STRANGER} (mode 0700)"
+    else:
+        told = f"cannot be started as uid {STRANGER}: this process may not become another user"
+    assert problem(path, stranger).endswith(told)
