@@ -16,7 +16,6 @@ import grpc
 import pytest
 
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
 from reclaim.cri import cri_pb2
 from tests.nodes.bare_runtime import APP, BASE, NAME, NOON, TOOL, BareRuntime
@@ -193,30 +192,6 @@ def test_how_a_pod_ends(
     assert crowd.node.runtime.removals == ()
 
 
-def test_age_moves_times_into_the_past(crowd: Crowd) -> None:
-    """A time that was never set stays 0."""
-    crowd.node.runtime.age(crowd.running, 3600)
-    status = crowd.node.status(crowd.running)
-    assert status.created_at == status.started_at == round((NOON - 3600) * 1e9)
-    assert status.finished_at == 0
-
-
-@pytest.mark.parametrize("fills", [True, False], ids=["containerd 2.3", "containerd 1.6"])
-def test_which_fields_have_the_image_id(tmp_path: Path, fills: bool) -> None:
-    """image_id is empty before containerd 2.3; image_ref is the id in the list
-    and a digest in the status, until the image has gone.
-    """
-    crowd = Crowd(node := BareRuntime(tmp_path, fills_image_id=fills))
-    listed = next(each for each in node.containers() if each.id == crowd.running)
-    image_id = node.app_id if fills else ""
-    assert (listed.image_ref, listed.image_id) == (node.app_id, image_id)
-    status = node.status(crowd.running)
-    assert (status.image_ref, status.image_id) == (digest(crowd), image_id)
-    node.call("RemoveImage", image={"image": NAME})
-    assert node.status(crowd.running).image_ref == node.app_id
-    node.close()
-
-
 # ---- names and layers of images
 
 
@@ -275,20 +250,6 @@ def test_what_the_disk_holds_is_real_and_counted(node: BareRuntime) -> None:
     assert images.used_bytes.value == sum(each.stat().st_blocks * 512 for each in everything)
 
 
-def test_a_split_layout_has_its_writable_layers_elsewhere(tmp_path: Path) -> None:
-    """With a containers root of its own, ImageFsInfo has two mountpoints and two figures."""
-    writable = tmp_path / "writable"
-    node = BareRuntime(tmp_path, containers_root=str(writable))
-    web = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
-    node.runtime.write_to_container(web, 1)
-    info = node.call("ImageFsInfo")
-    (images,), (containers,) = info.image_filesystems, info.container_filesystems
-    assert (images.fs_id.mountpoint, containers.fs_id.mountpoint) == (str(node.root), str(writable))
-    assert containers.inodes_used.value == 2
-    assert (writable / "containers" / web).is_dir()
-    node.close()
-
-
 @pytest.mark.parametrize("by", ["time", "the next image", "the end"])
 def test_the_space_of_a_container_is_freed_later(tmp_path: Path, by: str) -> None:
     """With the next image that is removed at the latest, as its removal waits for the runtime's
@@ -308,12 +269,6 @@ def test_the_space_of_a_container_is_freed_later(tmp_path: Path, by: str) -> Non
     node.close()
     assert not node.writable(web).exists()
     assert came_true(lambda: not set(threading.enumerate()) - before, within_seconds=30.0)
-
-
-def test_two_nodes_cannot_share_a_directory(node: BareRuntime) -> None:
-    """Files of another node would neither be counted nor deleted, so the second node is refused."""
-    with pytest.raises(FileExistsError):
-        EmbeddedRuntime(str(node.root), sandbox_image=NAME)
 
 
 # ---- the server
