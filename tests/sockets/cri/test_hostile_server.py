@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import socket
-import struct
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reclaim.cri.channel import Channel
-from reclaim.cri.status import CallError, Code
+from reclaim.cri.status import CallError
 from reclaim.types import NEVER
 from tests.hostile_http2 import (
     ANY_BYTES,
-    GREETING,
     HOSTILE,
-    STATUS,
     assert_clean,
-    data,
     hostile_talk,
-    raw,
 )
 from tests.http2_server import Server, Talk, answering, listening
 
@@ -83,25 +78,6 @@ def test_whatever_a_server_sends_is_an_error_of_that_call_alone(name: str, tmp_p
     assert peak < hostile.most_mib * MIB
 
 
-@pytest.mark.parametrize(
-    "frame", [PingFrame(0, b"12345678").serialize(), GREETING, STATUS + data(b"")]
-)
-def test_a_flood_does_not_stretch_a_deadline(frame: bytes, tmp_path: Path) -> None:
-    """A flood that is too slow to count as one: the deadline ends the call."""
-
-    def slowly() -> Iterator[bytes]:
-        yield frame
-        while True:
-            yield frame.removeprefix(STATUS)
-            time.sleep(0.002)
-
-    with listening(tmp_path / "s", hostile_talk(slowly())) as listener:
-        channel = Channel(str(listener.path), SOON)
-        error = failure(lambda: channel.unary(METHOD, b"the question", 0.3))
-        assert error.code is Code.DEADLINE_EXCEEDED
-        channel.close()
-
-
 def test_a_flood_on_an_idle_connection_costs_the_connection_and_no_call(tmp_path: Path) -> None:
     """Frames that came in between are read before the next call; after too many
     another connection is made.
@@ -130,26 +106,6 @@ def test_a_flood_on_an_idle_connection_costs_the_connection_and_no_call(tmp_path
         assert flooded.wait(SOON)
         assert channel.unary(METHOD, b"second", SOON) == b"second"
         assert listener.accepted == 2
-        channel.close()
-
-
-@pytest.mark.parametrize(
-    ("settings_of_the_server", "words"),
-    [
-        (raw(4, 0, 0, struct.pack(">HL", 3, 0)), "TooManyStreamsError"),
-        (raw(4, 0, 0, struct.pack(">HL", 5, 1)), "InvalidSettingsValueError"),
-        (raw(4, 0, 0, bytes(6) * 2000), "settings of 12000 bytes, 6000 are allowed"),
-    ],
-)
-def test_settings_that_allow_no_call_are_unavailable(
-    tmp_path: Path, settings_of_the_server: bytes, words: str
-) -> None:
-    """No stream at all, frames of one byte, settings without end: the call says it."""
-    with listening(tmp_path / "s", hostile_talk((), settings_of_the_server)) as listener:
-        channel = Channel(str(listener.path), SOON)
-        error = failure(lambda: channel.unary(METHOD, b"x", NEVER))
-        assert error.code is Code.UNAVAILABLE
-        assert words in error.details
         channel.close()
 
 

@@ -61,28 +61,6 @@ def test_what_cri_o_does_otherwise(tmp_path: Path, name: str) -> None:
     node.close()
 
 
-def test_cri_o_removes_an_artifact_by_name_and_digest_only(tmp_path: Path) -> None:
-    """By its id: success, and nothing goes. Each of its names is listed and removed on its own;
-    with two names its id finds nothing."""
-    node = BareRuntime(tmp_path, dialect=CRI_O_1_36)
-    layer = LayerSpec("model", 4096)
-    model, _ = [node.runtime.add_image([name], [layer], is_artifact=True) for name in (MODEL, SAME)]
-    by_digest = f"registry.example/model@sha256:{model}"
-
-    def names() -> list[str]:
-        return [each.repo_tags[0] for each in node.images() if each.repo_digests == [by_digest]]
-
-    for left in ([MODEL, SAME], [SAME]):
-        node.call("RemoveImage", image={"image": model})
-        assert names() == left
-        found = node.call("ImageStatus", image={"image": model}).image.id
-        assert found == (model if len(left) == 1 else "")
-        assert node.call("ImageStatus", image={"image": by_digest}).image.id == model
-        node.call("RemoveImage", image={"image": by_digest})
-    assert (names(), node.has_layer(layer)) == ([], False)
-    node.close()
-
-
 def test_containerd_2_0_answers_before_the_space_is_free(tmp_path: Path) -> None:
     """The layers are deleted a moment later, except those of an image that was pulled again."""
     node = BareRuntime(tmp_path, dialect=CONTAINERD_2_0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,36 +16,33 @@ from typing import Any
 import grpc
 import pytest
 
+from eviction.drill.run.embedded import FaultSchedule, failpoint_of
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.server import EmbeddedServer
+from eviction.drill.scenario import Fault
 from reclaim.cri import cri_pb2
-from tests.nodes.bare_runtime import APP, BASE, NAME, NOON, TOOL, BareRuntime
+from tests.nodes.bare_runtime import APP, BASE, NAME, TOOL, BareRuntime
+from tests.nodes.faults import Delay, Fail, Failpoint, Hang
 from tests.nodes.full_server import METHODS
 from tests.reclaimd_process import came_true
 from tests.sockets.cri_calls import CriCalls, run_container, run_pod
 
 NOT_FOUND, UNKNOWN = grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNKNOWN
+LATE = grpc.StatusCode.DEADLINE_EXCEEDED
 STABLE = "registry.example/team/app:stable"
 ABSENT = {"image": "registry.example/absent:1"}
 
 
 class Crowd:
-    """A runtime with two pods: `web` has a container that runs and one that has exited with 3."""
+    """A runtime with two pods: `web` has a container that runs and one that has exited."""
 
     def __init__(self, node: BareRuntime) -> None:
         self.node = node
-        self.web, self.other = (
-            run_pod(node.calls, name, log_directory=f"/logs/{name}") for name in ("web", "other")
+        self.web, self.other = (run_pod(node.calls, name) for name in ("web", "other"))
+        self.running, self.exited = (
+            run_container(node.calls, self.web, name, NAME) for name in ("running", "exited")
         )
-        labels = {"io.kubernetes.container.name": "web"}
-        annotations = {"io.kubernetes.container.restartCount": "0"}
-        self.running = run_container(
-            node.calls, self.web, "web", NAME, labels=labels, annotations=annotations,
-            log_path="web/0.log",
-        )  # fmt: skip
-        self.exited = run_container(node.calls, self.web, "done", NAME)
-        node.now += 5
-        node.runtime.exit_container(self.exited, 3)
+        node.runtime.exit_container(self.exited)
 
 
 @pytest.fixture
@@ -124,89 +122,7 @@ def test_what_cannot_be_done_is_an_error(crowd: Crowd, what: str) -> None:
 # ---- what is told of the objects
 
 
-def test_a_status_has_all_that_a_kubelet_needs(crowd: Crowd) -> None:
-    """Times, exit code, labels, annotations, and the absolute path of the log."""
-    node = crowd.node
-    status = node.status(crowd.running)
-    assert (status.metadata.name, status.state) == ("web", cri_pb2.CONTAINER_RUNNING)
-    assert status.created_at == status.started_at == round(NOON * 1e9)
-    assert status.log_path == "/logs/web/web/0.log"
-    assert dict(status.labels) == {"io.kubernetes.container.name": "web"}
-    assert dict(status.annotations) == {"io.kubernetes.container.restartCount": "0"}
-    status = node.status(crowd.exited)
-    assert (status.state, status.exit_code) == (cri_pb2.CONTAINER_EXITED, 3)
-    assert status.finished_at == round((NOON + 5) * 1e9)
-    listed = {
-        "pod_sandbox_id": crowd.web,
-        "label_selector": dict(node.status(crowd.running).labels),
-    }
-    assert [each.id for each in node.containers(**listed)] == [crowd.running]
-    assert node.containers(pod_sandbox_id=crowd.other) == []
-
-
-def states(crowd: Crowd) -> list[tuple[int, int]]:
-    """State and exit code of the containers."""
-    found = map(crowd.node.status, (crowd.running, crowd.exited))
-    return [(status.state, status.exit_code) for status in found]
-
-
-DONE = (cri_pb2.CONTAINER_EXITED, 3)
-
-
-@pytest.mark.parametrize(
-    ("change", "web", "running"),
-    [
-        pytest.param(
-            lambda c: c.node.call("StopPodSandbox", pod_sandbox_id=c.web),
-            cri_pb2.SANDBOX_NOTREADY,
-            (cri_pb2.CONTAINER_EXITED, 137),
-            id="stopped, with 128 + SIGKILL",
-        ),
-        pytest.param(
-            lambda c: c.node.runtime.reboot(),
-            cri_pb2.SANDBOX_NOTREADY,
-            (cri_pb2.CONTAINER_EXITED, 255),
-            id="a reboot",
-        ),
-        pytest.param(
-            lambda c: c.node.runtime.kill_sandbox(c.web),
-            cri_pb2.SANDBOX_NOTREADY,
-            (cri_pb2.CONTAINER_RUNNING, 0),
-            id="the sandbox alone has died",
-        ),
-        pytest.param(
-            lambda c: c.node.runtime.lose_container(c.running),
-            cri_pb2.SANDBOX_READY,
-            (cri_pb2.CONTAINER_UNKNOWN, 0),
-            id="a shim was lost",
-        ),
-    ],
-)
-def test_how_a_pod_ends(
-    crowd: Crowd, change: Callable[[Crowd], object], web: int, running: tuple[int, int]
-) -> None:
-    """Nothing is removed, and a container that had exited keeps its code."""
-    change(crowd)
-    status = crowd.node.call("PodSandboxStatus", pod_sandbox_id=crowd.web).status
-    assert (status.state, states(crowd)) == (web, [running, DONE])
-    assert crowd.node.runtime.removals == ()
-
-
 # ---- names and layers of images
-
-
-def test_a_tag_moves_to_the_image_that_was_pulled_last(node: BareRuntime) -> None:
-    """The other stays with the names that are left; what is pulled again has the same id."""
-
-    def names(wanted: str) -> tuple[str, list[str]]:
-        image = node.call("ImageStatus", image={"image": wanted}).image
-        return image.id, list(image.repo_tags)
-
-    newer = node.runtime.add_image([NAME], [BASE, TOOL])
-    assert (names(NAME), names(node.app_id)) == ((newer, [NAME]), (node.app_id, [STABLE]))
-    node.call("RemoveImage", image={"image": newer})
-    assert names("absent") == names(NAME) == ("", [])
-    assert node.runtime.add_image([NAME], [BASE, TOOL]) == newer
 
 
 def test_a_layer_is_deleted_with_the_last_that_stands_on_it(node: BareRuntime) -> None:
@@ -314,3 +230,50 @@ def test_an_impossible_socket_path_is_refused(node: BareRuntime, tmp_path: Path)
     for path in ("/" + "x" * 107, str(tmp_path / "absent" / "s")):
         with pytest.raises(EmbeddedNodeError, match="cannot listen"):
             EmbeddedServer(node.runtime, path).start()
+
+
+# ---- its failpoints
+
+
+@pytest.mark.parametrize("fault", [Delay(3600), Hang()])
+def test_a_call_that_is_late_goes_on_once_its_failpoint_is_deleted(
+    node: BareRuntime, fault: Failpoint
+) -> None:
+    """Other calls are answered meanwhile."""
+    node.server.failpoints["ListImages"] = fault
+    hanging = node.calls.begin("ListImages")
+    assert node.server.failpoints.wait_for_calls("ListImages", 1, timeout_seconds=60)
+    node.call("Version")
+    assert not hanging.done()
+    del node.server.failpoints["ListImages"]
+    assert len(hanging.result().images) == 2
+
+
+def test_a_stop_drops_the_calls_that_hang(node: BareRuntime) -> None:
+    """They do nothing; after the restart the failpoint is still set."""
+    node.server.failpoints["RemoveImage"] = Hang()
+    hanging = node.calls.begin("RemoveImage", image={"image": NAME})
+    assert node.server.failpoints.wait_for_calls("RemoveImage", 1, timeout_seconds=60)
+    node.server.stop()
+    node.server.start()
+    assert hanging.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+    with CriCalls(node.server.target) as again:
+        assert again.error("RemoveImage", timeout_seconds=1.0, image={"image": NAME})[0] is LATE
+    assert node.runtime.removals == ()
+
+
+def test_a_fault_of_a_scenario_does_not_end_a_later_one_of_its_method(node: BareRuntime) -> None:
+    """The first ends while the second, which has replaced it, lasts on."""
+    first = {"action": "hang", "method": "ListImages", "at": "0s", "lasts": "200ms"}
+    second = Fault.model_validate({"action": "fail", "method": "ListImages", "at": "100ms"})
+    schedule = FaultSchedule((Fault.model_validate(first), second), node.server, [])
+    schedule.start(time.monotonic())
+    assert came_true(lambda: not schedule.running)
+    assert node.server.failpoints["ListImages"] == failpoint_of(second)
+    schedule.stop()
+
+
+def test_a_mistyped_method_is_refused(node: BareRuntime) -> None:
+    """A failpoint that is never reached would make its test pass without testing anything."""
+    with pytest.raises(KeyError, match="RemoveImages"):
+        node.server.failpoints["RemoveImages"] = Fail()

@@ -6,7 +6,6 @@ Every code of every method: `tests/faults/test_every_code.py`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
-from tests.nodes.faults import ActThenFail, Delay, Fail, Failpoint, Hang
+from tests.nodes.faults import ActThenFail, Delay, Fail, Failpoint
 from tests.nodes.interrupting_server import InterruptingServer
 from tests.nodes.small_node import (
     EVERYTHING,
@@ -25,16 +24,13 @@ from tests.nodes.small_node import (
     MIB,
     SmallNode,
     outcome_of,
-    reason_of,
     relieve,
-    result_of,
 )
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
 
 Code = grpc.StatusCode
 # for so long at most one list of containers serves several removals
-LONGEST_SHARED_LIST_SECONDS = 0.5
 
 
 def crowd(small: SmallNode) -> tuple[list[str], str]:
@@ -116,29 +112,6 @@ def test_a_list_that_says_two_things_of_one_container_is_not_trusted(
         record = relieve(small_node.node(containerRuntimeEndpoint=dialect.endpoint), IMAGES)
     assert small_node.removed() == []
     assert words in " ".join(record.errors)
-
-
-@pytest.mark.parametrize(
-    ("code", "ends"),
-    [(Code.INTERNAL, ["failed", "failed"]), (Code.UNAVAILABLE, ["unanswered"])],
-)
-def test_no_image_goes_after_a_list_that_fails_between_two_removals(
-    small_node: SmallNode, code: grpc.StatusCode, ends: list[str]
-) -> None:
-    """The first image has gone; when the containers cannot be listed again, the others stay and the
-    error is said. If the runtime is silent, the third is not even tried."""
-    images, _ = crowd(small_node)
-    node = small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
-    small_node.failpoints["RemoveImage"] = Hang(times=1)
-    with small_node.relieving(node, IMAGES) as going:
-        small_node.wait_for("RemoveImage")
-        small_node.failpoints["ListContainers"] = Fail(code, "stream cut")
-        time.sleep(LONGEST_SHARED_LIST_SECONDS + 0.1)
-        del small_node.failpoints["RemoveImage"]
-        record = going.result()
-    assert small_node.removed("image") == images[:1]
-    assert [str(outcome.result) for outcome in record.removals] == ["removed", *ends]
-    assert "stream cut" in record.reason
 
 
 class Refuses:
@@ -254,46 +227,6 @@ def test_a_runtime_that_reports_success_and_removes_nothing_is_not_believed(
     assert (images[0] in small_node.images()) is (result == "failed")
 
 
-def test_what_somebody_else_removed_counts_as_already_gone(small_node: SmallNode) -> None:
-    """Gone before its turn is no failure, nothing is sent, and none of its bytes are ours."""
-    images, container = crowd(small_node)
-    small_node.failpoints["ContainerStatus"] = Hang(times=1)
-    with small_node.relieving(small_node.node(), EVERYTHING) as going:
-        small_node.wait_for("ContainerStatus")
-        runtime = small_node.runtime
-        runtime.remove_container(pb.RemoveContainerRequest(container_id=container))
-        small_node.failpoints["RemoveImage"] = Hang(times=1)
-        del small_node.failpoints["ContainerStatus"]
-        small_node.wait_for("RemoveImage")
-        runtime.remove_image(pb.RemoveImageRequest(image=pb.ImageSpec(image=images[1])))
-        small_node.failpoints.clear()
-        record = going.result()
-    assert {result_of(record, each) for each in (container, images[1])} == {"already_gone"}
-    assert small_node.failpoints.calls["RemoveContainer"] == 0
-    assert record.nominal_bytes == 8 * MIB
-
-
-@pytest.mark.parametrize(("stop", "why"), [(False, "relieved"), (True, "stopping")])
-def test_a_removal_in_flight_is_waited_for(small_node: SmallNode, stop: bool, why: str) -> None:
-    """When the pressure has gone, or the daemon is told to stop: an interrupted RemoveImage strands
-    a record that pins its bytes. Nothing new is started."""
-    images, _ = crowd(small_node)
-    small_node.fill(8 * MIB)
-    node = small_node.node(Signal.NODEFS_AVAILABLE, above=6 * MIB)
-    small_node.failpoints["RemoveImage"] = Hang(times=1)
-    with small_node.relieving(node, IMAGES if stop else None) as going:
-        small_node.wait_for("RemoveImage")
-        if stop:
-            node.stopping.set()
-        (small_node.disk / "grown").unlink()
-        assert not going.done(), "it is still in flight"
-        small_node.failpoints.clear()
-        record = going.result()
-    assert small_node.removed("image") == images[:1]
-    assert outcome_of(record, images[0]).error == ""
-    assert {reason_of(record, each) for each in images[1:]} == {why}
-
-
 def test_a_slow_removal_has_no_deadline(small_node: SmallNode) -> None:
     """Reads give up after 0.3 s here; a removal that takes 1 s is not given
     up, as that would cancel it.
@@ -306,20 +239,3 @@ def test_a_slow_removal_has_no_deadline(small_node: SmallNode) -> None:
     outcome = outcome_of(relieve(node, IMAGES), image)
     assert (str(outcome.result), outcome.error) == ("removed", "")
     assert outcome.duration_seconds >= 1.0
-
-
-def test_removals_side_by_side_are_bounded(small_node: SmallNode) -> None:
-    """Deletes must not starve the disk: with a bound of 2 a third removal
-    waits until one has finished.
-    """
-    images = small_node.add_images(6)
-    small_node.run(small_node.run_pod("web"))
-    node = small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB, parallelRemovals=2)
-    with small_node.relieving(node, IMAGES) as going:
-        small_node.failpoints["RemoveImage"] = Delay(0.2)
-        small_node.wait_for("RemoveImage", 3)
-        before = small_node.failpoints.calls["RemoveImage"] - len(small_node.removed("image"))
-        assert before <= 2
-        small_node.failpoints.clear()
-        going.result()
-    assert sorted(small_node.removed("image")) == sorted(images)

@@ -7,24 +7,16 @@ the second is being checked.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 
 import pytest
 
 from eviction.drill.runtime.private_mounts import mount_tmpfs, unmount
-from eviction.engine.effects import PauseSet, Reconfigured, Request
+from eviction.engine.effects import PauseSet, Reconfigured
 from eviction.engine.node import Node
-from eviction.engine.periodic import IMAGE
-from eviction.records.listener import Listener
-from eviction.records.passes import PeriodicLoop
-from eviction.surface.daemon import Daemon
-from eviction.types import Extent
-from eviction.wording.log import Log
-from reclaim.types import GCEvent, ReclaimResult
 from signals.types import Signal
 from tests.nodes.interrupting_server import InterruptingServer, Once
-from tests.nodes.small_node import IMAGES, MIB, SmallNode, reason_of, relieve
+from tests.nodes.small_node import MIB, SmallNode, reason_of, relieve
 from tests.sockets.conftest import SmallNodeFactory
 
 
@@ -82,60 +74,6 @@ def test_a_pass_that_runs_sends_nothing_more(
     assert {reason_of(record, image) for image in images[1:]} == {BRAKES[brake]}
     assert small.failpoints.calls["ImageStatus"] == (2 if method == "RemoveImage" else 3)
     assert str(record.result) == "not_enough"
-
-
-def test_a_request_that_ignores_a_pause_is_stopped_by_the_next_one(small: SmallNode) -> None:
-    """`--now` is about the pause that the operator knows of."""
-    images = small.add_images(4)
-    node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
-    now = Request(row=IMAGES.row, extent=Extent.ALL, now=True)
-    paused(node)
-    interrupted(small, "RemoveImage", images[2], lambda: paused(node))
-    relieve(node, now)
-    assert small.removed() == images[:3]
-    relieve(node, now)
-    assert small.removed() == images
-
-
-class ImagesCollected(Listener):
-    """Has the daemon stop at the end of the first pass of the image loop, and knows what it told."""
-
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self.told: list[tuple[list[str], GCEvent | None]] = []
-        self._stop = stop
-
-    def collection_ended(
-        self, loop: PeriodicLoop, result: ReclaimResult, event: GCEvent | None
-    ) -> None:
-        """It has ended."""
-        if loop.what == IMAGE:
-            self.told.append(([outcome.verdict.id for outcome in result.outcomes], event))
-            self._stop()
-
-
-@pytest.mark.parametrize("brake", BRAKES, ids=lambda brake: brake.__name__)
-def test_a_periodic_pass_sends_nothing_more(
-    small: SmallNode, brake: Callable[[Node], None]
-) -> None:
-    """Of the images whose age is over, and of those for space.
-
-    What is told of it after a stop is not: nobody asks.
-    """
-    images = small.add_images(4)
-    node = small.node(
-        periodicGC=True,
-        imageMaximumGCAge="1s",
-        imageMinimumGCAge="0s",
-        imageGCHighThresholdPercent=1,
-        imageGCLowThresholdPercent=0,
-    )
-    interrupted(small, "RemoveImage", images[0], lambda: brake(node))
-    daemon = Daemon(node, Log(node.clock.wall, stream=io.StringIO()))
-    collected = ImagesCollected(daemon.stop)
-    node.listeners.add(collected)
-    daemon.run()
-    assert small.removed() == images[:1]
-    assert brake is stopped or collected.told == [(images[:1], None)]
 
 
 @pytest.mark.parametrize("extent", ["enough", "all"])

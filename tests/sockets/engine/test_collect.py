@@ -17,13 +17,12 @@ import grpc
 import pytest
 
 from eviction.configuration.effective import load
-from eviction.records.passes import Pass
 from eviction.types import Extent
 from signals.types import Signal
 from tests.nodes.dialects import CRI_O_1_36
 from tests.nodes.faults import Fail, Hang
 from tests.nodes.later import Later
-from tests.nodes.small_node import CONTAINERS, MIB, SmallNode, relieve
+from tests.nodes.small_node import CONTAINERS, MIB, SmallNode, outcome_of, relieve
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.surface.test_http_server import address_of, got
@@ -229,56 +228,37 @@ def test_a_corrupt_state_file_is_a_warning(
         assert came_true(lambda: image.encode() in state.read_bytes())
 
 
-def test_a_state_file_that_cannot_be_written_is_a_warning(
-    small_node: SmallNode, tmp_path: Path
-) -> None:
-    """Its directory is a file: the daemon says so and does its work."""
-    small_node.add_images(2)
-    (tmp_path / "file").write_text("")
-    state = str(tmp_path / "file" / "images.json")
-    configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, stateFile=state)
-    with Daemon("--config", configuration) as daemon:
-        daemon.wait_for(
-            lambda event: event["level"] == "warning" and "state file" in event["message"]
-        )
-        daemon.wait_for(lambda event: event.get("result") == "satisfied")
-    assert len(small_node.removed("image")) == 1
-
-
-def kept_by_guard(record: Pass, reason: str) -> set[str]:
-    """What a guard has kept for this reason."""
-    why = (reason, "guard")
-    return {o.verdict.id for o in record.kept if (o.verdict.reason, o.verdict.rule) == why}
-
-
 @pytest.mark.parametrize("extent", Extent)
-def test_what_the_keep_list_names_is_kept_in_every_mode(
-    small_node: SmallNode, extent: Extent
+@pytest.mark.parametrize(
+    ("fields", "reason", "goes"),
+    [
+        (
+            {
+                "keepImages": [
+                    "registry.example/shop:1",
+                    "registry.example/*:2",
+                    "registry.example/*:3",
+                ]
+            },
+            "keep_list",
+            1,
+        ),
+        ({"keepNewestPerRepository": 2}, "newest_of_repository", 2),
+    ],
+)
+def test_what_the_configuration_keeps_is_kept_in_every_mode(
+    small_node: SmallNode, fields: dict[str, Any], reason: str, goes: int, extent: Extent
 ) -> None:
-    """Under pressure that goes to the end of the row; the reason is in the record."""
-    images = small_node.add_images(3)
-    small_node.run(small_node.run_pod("web"))
-    node = small_node.node(
-        Signal.NODEFS_AVAILABLE,
-        above=60 * MIB,
-        extent=str(extent),
-        keepImages=["registry.example/old/1", "registry.example/*/2:1"],
-    )
-    assert kept_by_guard(relieve(node), "keep_list") == set(images[1:])
-    assert small_node.removed("image") == images[:1]
-
-
-@pytest.mark.parametrize("extent", Extent)
-def test_the_newest_of_a_repository_stay_in_every_mode(
-    small_node: SmallNode, extent: Extent
-) -> None:
-    """Two of four, until the configuration is loaded anew without it."""
+    """Under pressure that goes to the end of the row, with the reason in the record; until the
+    configuration is loaded anew without it."""
     images = [small_node.add_image(f"registry.example/shop:{number}") for number in range(4)]
     small_node.run(small_node.run_pod("web"))
     pressure = small_node.fields(Signal.NODEFS_AVAILABLE, 60 * MIB, extent=str(extent))
-    node = small_node.node(**pressure, keepNewestPerRepository=2)
-    assert kept_by_guard(relieve(node), "newest_of_repository") == set(images[2:])
-    assert small_node.removed("image") == images[:2]
+    node = small_node.node(**pressure, **fields)
+    record = relieve(node)
+    assert small_node.removed("image") == images[:goes]
+    why = {each: outcome_of(record, each).verdict for each in images[goes:]}
+    assert {(str(v.reason), str(v.rule)) for v in why.values()} == {(reason, "guard")}
     assert node.reconfigure(load(None, {}, pressure)) == ()
     relieve(node)
     assert small_node.removed("image") == images

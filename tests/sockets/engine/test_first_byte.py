@@ -17,12 +17,11 @@ from eviction.engine.node import Node
 from eviction.engine.relief import TURNS
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass, Trigger
-from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, Result
-from signals.types import FsLayout, Signal
-from tests.nodes.faults import Fail, Hang
+from reclaim.types import Result
+from signals.types import Signal
+from tests.nodes.faults import Fail
 from tests.nodes.small_node import AN_HOUR, MIB, SmallNode, reason_of, result_of
 from tests.pure.values import filling
-from tests.sockets.conftest import SmallNodeFactory
 
 FAST, SLOW = 400 * MIB, 1  # bytes a second
 COPIES = 8  # dead ones that may go; the newest stays
@@ -110,26 +109,6 @@ def test_on_a_disk_that_fills_images_go_beside_the_first_dead_container(
     assert str(record.result) == "satisfied"
 
 
-@pytest.mark.parametrize(
-    ("rate", "fields"),
-    [(SLOW, {}), (FAST, {"extent": "all"})],
-    ids=["a disk that does not fill", "extent: all"],
-)
-def test_with_time_or_as_the_kubelet_containers_go_before_images(
-    small_node: SmallNode, rate: int, fields: dict[str, Any]
-) -> None:
-    """The twin: all dead copies, then images."""
-    copies = dead_copies(small_node, "crashed")
-    images = small_node.add_images(6, MIB)
-    record = passed(small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB, **fields), rate)
-    gone = len(images) if fields else 2
-    assert kinds(small_node) == "C" * len(copies) + "I" * gone
-    assert [function.operation for function in record.functions] == [
-        DELETE_ALL_UNUSED_CONTAINERS,
-        DELETE_UNUSED_IMAGES,
-    ]
-
-
 def test_every_eighth_removal_is_a_container_until_it_is_enough(small_node: SmallNode) -> None:
     """16 images are needed: three containers go beside them, the other five stay, and each function
     has its own. A dry run before told the same."""
@@ -169,48 +148,6 @@ def test_an_image_that_a_dead_container_pins_goes_after_it_in_the_same_pass(
     assert went.index(pinned) > went.index(dead)
     assert {result_of(record, each) for each in (*unused, dead, pinned)} == {str(Result.REMOVED)}
     assert str(record.result) == "satisfied"
-
-
-def test_where_side_by_side_is_not_enough_the_rest_of_the_row_follows(
-    small_node: SmallNode,
-) -> None:
-    """Sandboxes and logs of vanished pods go after containers and images, and
-    each object has one outcome.
-    """
-    gone = small_node.gone_pod("gone")
-    copies, images = dead_copies(small_node, "crashed"), small_node.add_images(3, MIB)
-    record = urgent(small_node, 200)
-    assert set(small_node.removed("container")) == {gone, *copies}
-    assert small_node.removed("image") == images
-    assert len(small_node.removed("sandbox")) == 1
-    tried = [outcome.verdict.id for outcome in record.removals]
-    assert len(tried) == len(set(tried))
-    assert str(record.result) == "not_enough"
-
-
-def test_a_container_whose_removal_hangs_is_parked_and_images_go_on(small_node: SmallNode) -> None:
-    """It holds one of the removals in flight, and nothing else."""
-    copies = dead_copies(small_node, "crashed")
-    images = small_node.add_images(9, MIB)
-    small_node.failpoints["RemoveContainer"] = Hang(times=1)
-    record = urgent(small_node, 9, parallelRemovals=2, removalPatience="2s")
-    assert set(small_node.removed("image")) == set(images)
-    # another may have gone meanwhile
-    parked = [each for each in copies if result_of(record, each) == str(Result.PARKED)]
-    assert len(parked) == 1
-    small_node.failpoints.clear()
-
-
-def test_where_images_have_a_disk_of_their_own_nothing_is_side_by_side(
-    make_small_node: SmallNodeFactory,
-) -> None:
-    """Split: its row has images only, and no container is touched for them."""
-    small = make_small_node(FsLayout.SPLIT)
-    dead_copies(small, "crashed")
-    images = small.add_images(3, MIB)
-    record = passed(small.node(Signal.IMAGEFS_AVAILABLE, above=2 * MIB), FAST)
-    assert small.removed() == images[:2]
-    assert record.row == (DELETE_UNUSED_IMAGES,)
 
 
 @pytest.mark.parametrize("method", ["ListImages", "ListContainers"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,9 @@ from eviction.drill.runtime.private_mounts import unmount
 from eviction.engine.ballast import create_ballast
 from eviction.engine.effects import Request
 from eviction.engine.node import Node
-from eviction.engine.relief import pressure_of
-from eviction.engine.step import new_pass
 from eviction.records.json_shapes import to_json
 from eviction.records.pass_json import pass_json
-from eviction.records.passes import Pass, PassResult, Trigger
+from eviction.records.passes import Pass, PassResult
 from eviction.surface.metrics import Metrics
 from eviction.types import Extent, Threshold
 from eviction.wording.configuration_warnings import warnings_on_node
@@ -40,11 +38,10 @@ from reclaim.functions.rotated_logs import delete_rotated_logs_function
 from reclaim.functions.table import FUNCTIONS, FunctionTable, table_of
 from reclaim.types import Action, Plan, ReclaimError, Verdict
 from signals.clock import Clock
-from signals.interval import FillRate
 from signals.types import FilesystemRole, Signal
 from tests.full_disk import available, full
 from tests.nodes.small_node import MIB, SmallNode, outcome_of, relieve, result_of
-from tests.pure.values import filling, value
+from tests.pure.values import value
 from tests.sockets.mounts import mounted_tmpfs
 from tests.sockets.program.scripts import script
 
@@ -411,28 +408,18 @@ def waiting_node(
     )
 
 
-@pytest.mark.parametrize(
-    ("images", "above", "below", "extent", "left"),
-    [
-        pytest.param(2, 2, -8, "enough", 4, id="an image is enough"),
-        pytest.param(0, 30, 7, "enough", 2, id="it stops at its own mark"),
-        pytest.param(0, 30, -1, "enough", 4, id="its mark is not reached"),
-        pytest.param(0, 30, -1, "all", 4, id="to the end of the row"),
-    ],
-)
+@pytest.mark.parametrize(("below", "left"), [(7, 2), (-1, 4)])
 def test_a_function_that_waits_is_called_below_its_own_mark(
-    small_node: SmallNode, images: int, above: int, below: int, extent: str, left: int
+    small_node: SmallNode, below: int, left: int
 ) -> None:
     """And as long as its mark is met; that it was not is the reason why a pass did not do more."""
     files = files_of(small_node, 4)
-    small_node.add_images(images)
-    record = relieve(waiting_node(small_node, files, above=above, below=below, extent=extent))
-    assert (len(files.left()), len(files.calls)) == (left, left < 4)
-    assert record.result is (PassResult.SATISFIED if images else PassResult.NOT_ENOUGH)
-    if left == 4 and not images:
-        told = "nodefs.available is not below"
-        assert f"{PRUNE} was not called: {told}" in record.reason
-        assert str(to_json(pass_json(record))["functions"][-1]["skipped"]).startswith(told)
+    record = relieve(waiting_node(small_node, files, above=30, below=below))
+    assert (len(files.left()), record.result) == (left, PassResult.NOT_ENOUGH)
+    told = f"{PRUNE} was not called: nodefs.available is not below"
+    assert (told in record.reason) is (left == 4)
+    skipped = to_json(pass_json(record))["functions"][-1]["skipped"]
+    assert bool(skipped) is (left == 4)
 
 
 def test_a_plan_of_everything_shows_what_waits_too(small_node: SmallNode) -> None:
@@ -440,25 +427,6 @@ def test_a_plan_of_everything_shows_what_waits_too(small_node: SmallNode) -> Non
     node = waiting_node(small_node, files_of(small_node, 1), above=1, below=-1, dry_run=True)
     everything = Request(row=(PRUNE,), extent=Extent.ALL, every_function=True)
     assert [outcome.verdict.id for outcome in relieve(node, everything).removals] == ["0"]
-
-
-def test_a_function_rests_after_a_call_that_removed_something(small_node: SmallNode) -> None:
-    """Nothing was there when it was first called; after the second call the third pass skips it,
-    and says so."""
-    files = files_of(small_node, 0)
-    node = small_node.node(
-        Signal.NODEFS_AVAILABLE,
-        40 * MIB,
-        functions=functions(files.function(cooldown_seconds=600.0)),
-        reclaimFunctions=[entry(frees="nodefs")],
-        reclaimTable={"nodefs.available": [PRUNE]},
-    )
-    passes = [relieve(node)]
-    files.write(2)
-    passes += [relieve(node), relieve(node)]
-    assert [len(record.removals) for record in passes] == [0, 2, 0]
-    assert files.calls == [0, 2]
-    assert f"{PRUNE} was not called: its cooldown lasts another" in passes[-1].reason
 
 
 def test_rows_that_cannot_relieve_their_signal_are_told(small_node: SmallNode, cache: Path) -> None:
@@ -516,25 +484,6 @@ def test_a_program_is_told_what_is_missing_now(small_node: SmallNode, tmp_path: 
         (None, 5 * MIB, Request(row=(PRUNE,), until=(until,)), ("nodefs.available", 5 * MIB, 0)),
     ):
         assert tuple(told(signal, above, request).values()) == tuple(map(str, found))
-
-
-def test_a_program_is_told_of_what_a_fill_writes_meanwhile(small_node: SmallNode) -> None:
-    """Of a filesystem that falls by 3 MiB a second, a second's worth more; nothing
-    where nothing is missing.
-    """
-    node = small_node.node(Signal.NODEFS_AVAILABLE, 6 * MIB)
-    node.locate()
-    where = node.summary.observe().signals[Signal.NODEFS_AVAILABLE].filesystem
-    assert where is not None
-    _, decision = node.look()
-    world = node.world._replace(
-        fill_rates={(where.device_id, False): filling(FillRate(0, 0.0), 3.0 * MIB)}
-    )
-    (mark,) = node.configuration.thresholds
-    for acted_on, missing in ((mark, 9 * MIB), (Threshold(Signal.NODEFS_AVAILABLE, value("1")), 0)):
-        one = replace(decision, acted_on=acted_on, row=("DeleteUnusedImages",))
-        _, the = new_pass(world, Trigger.INTERVAL, Request(), decision=one)
-        assert abs(pressure_of(the, world).missing_bytes - missing) < 1024
 
 
 def test_each_function_of_the_configuration_is_called_in_its_row(

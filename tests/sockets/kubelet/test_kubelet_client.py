@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reclaim.evidence.directories import KubeletDirectories
 from reclaim.evidence.pod_list import KubeletLate, KubeletUnavailable
-from reclaim.evidence.states import PodState
 from reclaim.kubelet.client import LARGEST_BODY_BYTES, KubeletEndpoint, ask_kubelet
-from reclaim.kubelet.pods import KubeletPods
-from signals.clock import SystemClock
 from tests.sockets.kubelet_server import (
     BEARER,
     FOREVER_SECONDS,
@@ -234,23 +229,6 @@ def test_over_ipv6(certificates: Certificates) -> None:
     with kubelet:
         assert ask_kubelet(certificates.endpoint(kubelet.url)) == PODS
         assert "\r\nHost: [::1]:" in kubelet.requests[0]
-
-
-def test_the_pods_of_a_kubelet_that_answers_are_known(tmp_path: Path) -> None:
-    """From the connection to the states that a plan uses; without the kubelet
-    only the directories count.
-    """
-    (tmp_path / "pods" / "uid-1").mkdir(parents=True)
-    with KubeletServer(answer(PODS)) as kubelet:
-        ask = partial(ask_kubelet, KubeletEndpoint(kubelet.url))
-        pods = KubeletPods(KubeletDirectories(str(tmp_path)), SystemClock(), ask)
-        known = pods.read()
-        assert pods.list_problem is None
-    assert known.kubelet == {"uid-1": PodState(terminated=True)}
-    assert known.runtime_should_be_removed("uid-1")
-    unknown = pods.read()
-    assert (unknown.known, unknown.runtime_should_be_removed("uid-1")) == (False, False)
-    assert "refuses connections" in str(pods.list_problem)
 
 
 # ---- answers
