@@ -133,7 +133,9 @@ def test_a_layer_is_deleted_with_the_last_that_stands_on_it(node: BareRuntime) -
     assert (sizes[node.app_id], sizes[other]) == (96 << 10, 80 << 10)
     volume = {"container_path": "/data", "image": {"image": other}}
     web = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME, mounts=[volume])
-    assert [mount.image.image for mount in node.status(web).mounts] == [other]
+    assert [
+        mount.image.image for mount in node.call("ContainerStatus", container_id=web).status.mounts
+    ] == [other]
     for image_id in (node.app_id, other):
         node.call("RemoveImage", image={"image": image_id})
         assert all(map(node.has_layer, (BASE, APP, TOOL)))

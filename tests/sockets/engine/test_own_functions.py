@@ -20,7 +20,7 @@ from eviction.records.json_shapes import to_json
 from eviction.records.pass_json import pass_json
 from eviction.records.passes import Pass, PassResult
 from eviction.surface.metrics import Metrics
-from eviction.types import Extent, Threshold
+from eviction.types import Threshold
 from eviction.wording.configuration_warnings import warnings_on_node
 from eviction.wording.explain import outcomes_table
 from eviction.wording.status import NodeStatus
@@ -422,13 +422,6 @@ def test_a_function_that_waits_is_called_below_its_own_mark(
     assert bool(skipped) is (left == 4)
 
 
-def test_a_plan_of_everything_shows_what_waits_too(small_node: SmallNode) -> None:
-    """As `reclaimd plan` asks."""
-    node = waiting_node(small_node, files_of(small_node, 1), above=1, below=-1, dry_run=True)
-    everything = Request(row=(PRUNE,), extent=Extent.ALL, every_function=True)
-    assert [outcome.verdict.id for outcome in relieve(node, everything).removals] == ["0"]
-
-
 def test_rows_that_cannot_relieve_their_signal_are_told(small_node: SmallNode, cache: Path) -> None:
     """A function that frees elsewhere, and a row whose signal has no threshold;
     what is right is not told.
@@ -461,7 +454,13 @@ def test_a_program_is_told_what_is_missing_now(small_node: SmallNode, tmp_path: 
     small_node.add_images(3)  # so much may be missing
     path = script(tmp_path, f"env | grep ^RECLAIMD_ > {tmp_path}/told")
 
-    def told(signal: Signal | None, above: int, request: Request | None = None) -> dict[str, str]:
+    until = Threshold(Signal.NODEFS_AVAILABLE, value(str(small_node.available() + 5 * MIB)))
+    requested = Request(row=(PRUNE,), until=(until,))
+    for signal, above, request, *missing in (
+        (Signal.NODEFS_AVAILABLE, 6 * MIB, None, 8 * MIB, 0),
+        (Signal.NODEFS_INODES_FREE, 100, None, 0, 100),
+        (None, 5 * MIB, requested, 5 * MIB, 0),
+    ):
         node = small_node.node(
             signal,
             above,
@@ -471,19 +470,12 @@ def test_a_program_is_told_what_is_missing_now(small_node: SmallNode, tmp_path: 
         )
         record = relieve(node, request)
         lines = (tmp_path / "told").read_text().splitlines()
-        found = dict(line.removeprefix("RECLAIMD_").split("=", 1) for line in lines)
-        assert (found["PASS_ID"], found["DRY_RUN"]) == (record.id, "false")
-        assert found["FILESYSTEM"] == str(small_node.disk)
-        assert int(found["AVAILABLE"]) + above == int(found["MARK"])
-        return {key: found[key] for key in ("SIGNAL", "MISSING_BYTES", "MISSING_INODES")}
-
-    until = Threshold(Signal.NODEFS_AVAILABLE, value(str(small_node.available() + 5 * MIB)))
-    for signal, above, request, found in (
-        (Signal.NODEFS_AVAILABLE, 6 * MIB, None, ("nodefs.available", 8 * MIB, 0)),
-        (Signal.NODEFS_INODES_FREE, 100, None, ("nodefs.inodesFree", 0, 100)),
-        (None, 5 * MIB, Request(row=(PRUNE,), until=(until,)), ("nodefs.available", 5 * MIB, 0)),
-    ):
-        assert tuple(told(signal, above, request).values()) == tuple(map(str, found))
+        told = dict(line.removeprefix("RECLAIMD_").split("=", 1) for line in lines)
+        assert (told["PASS_ID"], told["DRY_RUN"]) == (record.id, "false")
+        assert told["FILESYSTEM"] == str(small_node.disk)
+        assert told["SIGNAL"] == str(signal or Signal.NODEFS_AVAILABLE)
+        assert int(told["AVAILABLE"]) + above == int(told["MARK"])
+        assert [int(told["MISSING_BYTES"]), int(told["MISSING_INODES"])] == missing
 
 
 def test_each_function_of_the_configuration_is_called_in_its_row(
