@@ -120,11 +120,11 @@ def test_cri_o_on_a_full_disk_can_delete_nothing(make_small_node: SmallNodeFacto
     small = make_small_node(dialect=CRI_O_1_31)
     (image,) = small.add_images(1)
     dead = small.gone_pod("gone")
-    for fill, file in (
-        ({"size_bytes": small.available()}, "grown"),
-        ({"inodes": small.inodes_free()}, "grown-0"),
+    for size_bytes, inodes, file in (
+        (small.available(), 0, "grown"),
+        (0, small.inodes_free(), "grown-0"),
     ):
-        small.fill(**fill)
+        small.fill(size_bytes, inodes)
         record = relieve(small.node(), EVERYTHING)
         assert small.removed() == []
         assert {result_of(record, each) for each in (image, dead)} == {"failed"}

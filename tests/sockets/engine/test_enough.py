@@ -137,7 +137,7 @@ def test_a_request_of_which_nothing_is_known_is_no_success(
 ) -> None:
     """No threshold is met, but none is clear, or nothing was done."""
     small_node.add_images(1)
-    fields = {} if options else {"rootDirectory": "/nowhere"}
+    fields: dict[str, Any] = {} if options else {"rootDirectory": "/nowhere"}
     configuration = small_node.configuration(evictionHard={"nodefs.available": "10%"}, **fields)
     small_node.failpoints["ListImages"] = Fail(
         grpc.StatusCode.INTERNAL, "the metadata store is closed"

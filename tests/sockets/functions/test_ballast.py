@@ -422,9 +422,9 @@ class Kept:
         self.keeper.observed(replace(seen, time=now, filesystems=found), decision)
         return len(self.workers.waiting) > before
 
-    def makes(self, now: float, **heard: int) -> bool:
+    def makes(self, now: float, room: int = 1 << 40) -> bool:
         """The same; what was begun is done."""
-        begun = self.hears(now, **heard)
+        begun = self.hears(now, room=room)
         if begun:
             self.workers.waiting.pop()()
         return begun

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ def search(
     return PodsOfKubelet(place(root, other), clock or SteppedClock(), seconds)
 
 
-def pods(found: PodsOfKubelet) -> dict[str, PodState]:
+def pods(found: PodsOfKubelet) -> Mapping[str, PodState]:
     """The pods that it lists."""
     return parse_pod_list(found.get()).states
 
@@ -319,8 +319,9 @@ def test_the_identity_that_is_accepted_is_found_and_kept(certificates: Kubelet) 
     with KubeletServer(answer(PODS), tls=serving(certificates.own), bearer=BEARER) as kubelet:
         search = certificates.search(kubelet, SteppedClock())
         assert search.get() == search.get() == PODS
-        assert search.endpoint is not None
-        assert search.endpoint.token_file == str(certificates.token)
+        kept = search.endpoint
+        assert kept is not None
+        assert kept.token_file == str(certificates.token)
         assert len(kubelet.requests) == 2
         kubelet.bearer = "another"
         with pytest.raises(KubeletUnavailable, match="401 Unauthorized") as caught:
