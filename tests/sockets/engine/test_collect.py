@@ -22,7 +22,7 @@ from signals.types import Signal
 from tests.nodes.dialects import CRI_O_1_36
 from tests.nodes.faults import Fail, Hang
 from tests.nodes.later import Later
-from tests.nodes.small_node import CONTAINERS, MIB, SmallNode, outcome_of, relieve
+from tests.nodes.small_node import MIB, SmallNode, outcome_of, relieve
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.surface.test_http_server import address_of, got
@@ -58,26 +58,6 @@ def test_logs_go_with_their_containers_and_pods(small_node: SmallNode) -> None:
     assert [o.verdict.name for o in record.removals if o.verdict.kind == "pod_log"] == [
         small_node.logs_of("job").name
     ]
-
-
-@pytest.mark.parametrize("goes", [False, True])
-def test_containers_are_listed_anew_only_after_one_has_gone(
-    small_node: SmallNode, goes: bool
-) -> None:
-    """Once for all stages if none may go; otherwise the next stage finds the sandbox empty, and
-    both go in one pass."""
-    if goes:
-        small_node.gone_pod("job")
-    else:
-        pod = small_node.run_pod("web")
-        small_node.run(pod)
-        small_node.log("web", small_node.exited(pod, name="init"), container="init")
-    node = small_node.node(Signal.NODEFS_AVAILABLE, above=1)
-    before = small_node.failpoints.calls["ListContainers"]
-    relieve(node, CONTAINERS)
-    assert (small_node.failpoints.calls["ListContainers"] - before > 1) is goes
-    kinds = [removal.kind for removal in small_node.runtime.removals]
-    assert kinds == ["container", "sandbox"] * goes
 
 
 def periodic(small: SmallNode, signal: Signal | None = None, above: int = 0, **fields: Any) -> str:
