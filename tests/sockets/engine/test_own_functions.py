@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +24,11 @@ from eviction.wording.configuration_warnings import warnings_on_node
 from eviction.wording.explain import outcomes_table
 from eviction.wording.status import NodeStatus
 from reclaim.function import (
-    GONE,
-    STATUS_FRESH_SECONDS,
-    Ready,
-    ReclaimContext,
     ReclaimFunction,
-    Refused,
-    Stage,
 )
 from reclaim.functions.ballast import BallastSettings, release_ballast_function
 from reclaim.functions.rotated_logs import delete_rotated_logs_function
-from reclaim.functions.table import FUNCTIONS, FunctionTable, table_of
-from reclaim.types import Action, Plan, ReclaimError, Verdict
-from signals.clock import Clock
+from reclaim.functions.table import FUNCTIONS, table_of
 from signals.types import FilesystemRole, Signal
 from tests.full_disk import available, full
 from tests.nodes.small_node import MIB, SmallNode, outcome_of, relieve, result_of
@@ -51,101 +42,15 @@ NODEFS = FilesystemRole.NODEFS
 OLD = (1_700_000_000.0,) * 2
 
 
-class FilesUnreadable(ReclaimError):
-    """Their directory cannot be read."""
-
-
-@dataclass
-class Files:
-    """A function that nothing in the product knows: it removes the files of a directory, by name.
-    `calls`: how often it was asked for its plan."""
-
-    directory: Path
-    clock: Clock | None = None
-    fresh_seconds: float = STATUS_FRESH_SECONDS
-    frees_late: bool = False
-    listed_at: float | None = None
-    patience_seconds: float | None = None
-    calls: list[int] = field(default_factory=list)
-
-    def write(self, count: int) -> None:
-        """So many files of 4 MiB."""
-        self.directory.mkdir(exist_ok=True)
-        for number in range(count):
-            (self.directory / f"{number}").write_bytes(os.urandom(4 * MIB))
-
-    def left(self) -> list[str]:
-        """The files that are left."""
-        return sorted(path.name for path in self.directory.iterdir())
-
-    def function(
-        self, frees: str = "nodefs", name: str = PRUNE, cooldown_seconds: float = 0.0
-    ) -> ReclaimFunction:
-        """The function."""
-        return ReclaimFunction(
-            name, FilesystemRole(frees), ("file",), self.stages, cooldown_seconds=cooldown_seconds
-        )
-
-    def stages(self, context: ReclaimContext) -> tuple[Stage, ...]:
-        """One stage."""
-        self.clock = context.clock
-        return (self,)
-
-    def plan(self) -> Plan:
-        """Every file."""
-        try:
-            sizes = {name: (self.directory / name).stat().st_size for name in self.left()}
-        except OSError as error:
-            raise FilesUnreadable(str(error)) from error
-        self.calls.append(len(sizes))
-        return Plan(
-            tuple(
-                Verdict("file", n, n, Action.REMOVE, "set_aside", size_bytes=size)
-                for n, size in sizes.items()
-            )
-        )
-
-    def check(self, verdict: Verdict) -> Ready | Refused:
-        """It is still there."""
-        assert self.clock is not None
-        return Ready(self.clock.monotonic()) if self.present(verdict) else GONE
-
-    def remove(self, verdict: Verdict) -> bool:
-        """The one call."""
-        (self.directory / verdict.id).unlink()
-        return True
-
-    def present(self, verdict: Verdict) -> bool:
-        """Whether it is there."""
-        return (self.directory / verdict.id).exists()
-
-
-def files_of(small: SmallNode, count: int) -> Files:
-    """So many on the node's disk."""
-    files = Files(small.disk / "files")
-    files.write(count)
-    return files
-
-
-def functions(*own: ReclaimFunction) -> FunctionTable:
-    """The product's functions, and these."""
-    return table_of(*FUNCTIONS.values(), *own)
-
-
 def pressed(small: SmallNode, function: ReclaimFunction, above: int, **options: Any) -> Node:
     """The product under pressure until `above` more is free, with the function at the head of every
     row."""
     signal = options.pop("signal", Signal.NODEFS_AVAILABLE)
-    options.update(functions=functions(function), first=function.name)
+    options.update(functions=table_of(function, *FUNCTIONS.values()), first=function.name)
     return small.node(signal, above, **options)
 
 
 # ---- a function at the head of a row
-
-
-def some_files(small: SmallNode) -> ReclaimFunction:
-    """Four of 4 MiB."""
-    return files_of(small, 4).function()
 
 
 def a_ballast(small: SmallNode) -> ReclaimFunction:
@@ -168,10 +73,8 @@ def rotated_logs(small: SmallNode) -> ReclaimFunction:
 
 
 Make = Callable[[SmallNode], ReclaimFunction]
-ASIDE = "was set aside to be freed under pressure"
 WHAT_GOES: dict[Make, tuple[int, int, int, list[tuple[str, str, str]], str]] = {
-    some_files: (16, 6, 8, [("file", "0", "set_aside"), ("file", "1", "set_aside")], ASIDE),
-    a_ballast: (8, 6, 8, [("ballast", "{disk}/ballast", "set_aside")], ASIDE),
+    a_ballast: (8, 6, 8, [("ballast", "{disk}/ballast", "set_aside")], "was set aside to be freed"),
     rotated_logs: (
         8,
         3,
@@ -229,7 +132,7 @@ def test_it_goes_in_its_row_until_the_disk_is_relieved(
 
 
 @pytest.mark.parametrize("inodes", [False, True], ids=["0 bytes", "0 inodes"])
-@pytest.mark.parametrize("make", [a_ballast, rotated_logs])
+@pytest.mark.parametrize("make", WHAT_GOES)
 def test_a_full_disk_is_relieved(small_node: SmallNode, make: Make, inodes: bool) -> None:
     """Unlinking needs neither a byte nor an inode."""
     _, wanted, freed, objects, _ = WHAT_GOES[make]
@@ -255,34 +158,17 @@ def test_what_is_not_enough_is_left_to_the_next_function(small_node: SmallNode, 
     assert small_node.images() & set(images) == {images[1]}
 
 
-def gone_files(small: SmallNode) -> ReclaimFunction:
-    """A directory that is not there."""
-    return Files(small.disk / "none").function()
-
-
-def another_file(small: SmallNode) -> ReclaimFunction:
-    """A file in the place of the ballast."""
-    function = a_ballast(small)
-    os.truncate(small.disk / "ballast", MIB)
-    return function
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (gone_files, "No such file or directory"),
-        (another_file, f"is not the ballast: it has {MIB} bytes, and the ballast has {8 * MIB}"),
-    ],
-)
-def test_what_it_cannot_use_is_an_error_and_the_next_function_goes_on(
-    small_node: SmallNode, make: Make, words: str
+def test_what_is_not_the_ballast_is_an_error_and_the_next_function_goes_on(
+    small_node: SmallNode,
 ) -> None:
-    """Of the pass, in its record; what is there stays."""
-    function, (image,) = make(small_node), small_node.add_images(1)
+    """Of the pass, in its record; the file in its place stays."""
+    function, (image,) = a_ballast(small_node), small_node.add_images(1)
+    os.truncate(small_node.disk / "ballast", MIB)
     record = relieve(pressed(small_node, function, 2 * MIB))
-    assert words in record.errors[0]
+    told = f"is not the ballast: it has {MIB} bytes, and the ballast has {8 * MIB}"
+    assert told in record.errors[0]
     assert result_of(record, image) == "removed"
-    assert make is gone_files or (small_node.disk / "ballast").exists()
+    assert (small_node.disk / "ballast").exists()
 
 
 def test_while_a_process_holds_it_open_nothing_comes_free_and_the_next_function_goes_on(
@@ -300,11 +186,11 @@ def test_while_a_process_holds_it_open_nothing_comes_free_and_the_next_function_
 
 def test_its_name_and_its_kinds_are_labels_of_the_metrics(small_node: SmallNode) -> None:
     """From the first scrape on, as those of the others."""
-    node = pressed(small_node, some_files(small_node), 2 * MIB)
+    node = pressed(small_node, a_ballast(small_node), 2 * MIB)
     metrics = Metrics(NodeStatus, functions=node.functions)
     for removed in ("0.0", "1.0"):
         text = metrics.page().body.decode()
-        assert f'reclaimd_removals_total{{kind="file",result="removed"}} {removed}' in text
+        assert f'reclaimd_removals_total{{kind="ballast",result="removed"}} {removed}' in text
         metrics.passed(relieve(node))
 
 
@@ -320,16 +206,19 @@ def cache(tmp_path: Path) -> Iterator[Path]:
     unmount(str(directory))
 
 
-def entry(name: str = PRUNE, frees: str = "buildcache") -> dict[str, object]:
-    """An entry of `reclaimFunctions`; what it does is the test's."""
-    return {"name": name, "exec": ["/bin/true"], "frees": frees}
+def entry(name: str = PRUNE, frees: str = "buildcache", path: str = "/bin/true") -> dict[str, Any]:
+    """An entry of `reclaimFunctions`."""
+    return {"name": name, "exec": [path], "frees": frees}
 
 
 def cache_fields(cache: Path) -> dict[str, Any]:
-    """A configuration by which 6 MiB are wanted there."""
+    """A configuration by which 6 MiB are wanted there, and a program removes 8 of 16."""
+    for number in range(4):
+        (cache / f"{number}").write_bytes(os.urandom(4 * MIB))
+    program = script(cache.parent, f"rm {cache}/[01]")
     return {
         "filesystems": [{"name": "buildcache", "path": str(cache)}],
-        "reclaimFunctions": [entry()],
+        "reclaimFunctions": [entry(path=program)],
         "reclaimTable": {str(CACHE): [PRUNE]},
         "evictionHard": {str(CACHE): f"{available(cache, inodes=False) + 6 * MIB}e0"},
         "evictionMinimumReclaim": {str(CACHE): "0"},
@@ -340,28 +229,17 @@ def test_a_filesystem_of_ones_own_is_relieved_by_its_own_row(
     small_node: SmallNode, cache: Path
 ) -> None:
     """Two files go, no image, and the node reports no pressure."""
-    files, images = Files(cache / "entries"), small_node.add_images(2)
-    files.write(4)
-    node = small_node.node(functions=functions(files.function("buildcache")), **cache_fields(cache))
-    record = relieve(node)
-    assert files.left() == ["2", "3"]
+    images = small_node.add_images(2)
+    record = relieve(small_node.node(**cache_fields(cache)))
+    assert sorted(os.listdir(cache)) == ["2", "3"]
     assert set(images) <= small_node.images()
     assert (record.result, record.decision.conditions) == (PassResult.SATISFIED, frozenset())
-    assert record.measured.bytes == 8 * MIB
     document = to_json(pass_json(record))
     assert document["row"] == [PRUNE]
-    assert document["functions"] == [
-        {
-            "name": PRUNE,
-            "removed": 2,
-            "measured": {"bytes": 8 * MIB, "inodes": 2},
-            "nominal": {"bytes": 8 * MIB, "inodes": None},
-            "seconds": document["functions"][0]["seconds"],
-            "relieved": True,
-            "skipped": None,
-            "error": None,
-        }
-    ]
+    (function,) = document["functions"]
+    freed = {"bytes": 8 * MIB, "inodes": 2}
+    assert (function["name"], function["measured"]) == (PRUNE, freed)
+    assert (function["removed"], function["relieved"], function["skipped"]) == (1, True, None)
     assert [one["signal"] for one in document["observations"]][-2:] == [
         str(CACHE),
         "buildcache.inodesFree",
@@ -370,56 +248,42 @@ def test_a_filesystem_of_ones_own_is_relieved_by_its_own_row(
 
 def test_a_machine_without_a_runtime_is_relieved(cache: Path) -> None:
     """Nobody is asked where images are, and `/var/lib/kubelet` need not be there."""
-    files = Files(cache / "entries")
-    files.write(4)
     machine = {
         "kubeletConfig": "",
         "containerRuntimeEndpoint": "none",
         "rootDirectory": "/does-not-exist",
         "stateFile": "",
     }
-    node = Node(
-        load(None, {}, {**machine, **cache_fields(cache)}),
-        functions=functions(files.function("buildcache")),
-    )
+    node = Node(load(None, {}, {**machine, **cache_fields(cache)}))
     try:
         assert node.locate() is None
         record = relieve(node)
     finally:
         node.close()
-    assert (files.left(), record.result) == (["2", "3"], PassResult.SATISFIED)
+    assert record.result is PassResult.SATISFIED
     assert record.observations.unavailable == ()
     assert set(record.observations.signals) == {CACHE, Signal("buildcache.inodesFree")}
 
 
-def waiting_node(
-    small: SmallNode, files: Files, *, above: int, below: int, **options: object
-) -> Node:
-    """Under pressure until `above` more MiB are free; after images come files, which wait for a
-    mark `below` more than now."""
-    waits = {"function": PRUNE, "below": f"{small.available() + below * MIB}e0"}
-    return small.node(
-        Signal.NODEFS_AVAILABLE,
-        above * MIB,
-        functions=functions(files.function()),
-        reclaimFunctions=[entry(frees="nodefs")],
-        reclaimTable={"nodefs.available": ["DeleteUnusedImages", waits]},
-        **options,
-    )
-
-
-@pytest.mark.parametrize(("below", "left"), [(7, 2), (-1, 4)])
+@pytest.mark.parametrize(("below", "called"), [(7, True), (-1, False)])
 def test_a_function_that_waits_is_called_below_its_own_mark(
-    small_node: SmallNode, below: int, left: int
+    small_node: SmallNode, tmp_path: Path, below: int, called: bool
 ) -> None:
-    """And as long as its mark is met; that it was not is the reason why a pass did not do more."""
-    files = files_of(small_node, 4)
-    record = relieve(waiting_node(small_node, files, above=30, below=below))
-    assert (len(files.left()), record.result) == (left, PassResult.NOT_ENOUGH)
-    told = f"{PRUNE} was not called: nodefs.available is not below"
-    assert (told in record.reason) is (left == 4)
+    """That it was not is the reason why a pass did not do more."""
+    waits = {"function": PRUNE, "below": f"{small_node.available() + below * MIB}e0"}
+    program = script(tmp_path, f"touch {tmp_path}/called")
+    node = small_node.node(
+        Signal.NODEFS_AVAILABLE,
+        30 * MIB,
+        reclaimFunctions=[entry(frees="nodefs", path=program)],
+        reclaimTable={"nodefs.available": ["DeleteUnusedImages", waits]},
+    )
+    record = relieve(node)
+    assert ((tmp_path / "called").exists(), record.result) == (called, PassResult.NOT_ENOUGH)
+    told = "nodefs.available is not below"
+    assert (f"{PRUNE} was not called: {told}" in record.reason) is not called
     skipped = to_json(pass_json(record))["functions"][-1]["skipped"]
-    assert bool(skipped) is (left == 4)
+    assert str(skipped).startswith(told) is not called
 
 
 def test_rows_that_cannot_relieve_their_signal_are_told(small_node: SmallNode, cache: Path) -> None:
@@ -465,7 +329,7 @@ def test_a_program_is_told_what_is_missing_now(small_node: SmallNode, tmp_path: 
             signal,
             above,
             evictionMinimumReclaim={"nodefs.available": "2Mi"},
-            reclaimFunctions=[{"name": PRUNE, "exec": [path], "frees": "nodefs"}],
+            reclaimFunctions=[entry(frees="nodefs", path=path)],
             reclaimTable={"nodefs.available": [PRUNE], "nodefs.inodesFree": [PRUNE]},
         )
         record = relieve(node, request)
@@ -492,7 +356,7 @@ def test_each_function_of_the_configuration_is_called_in_its_row(
         Signal.NODEFS_AVAILABLE,
         23 * MIB,
         reclaimFunctions=[
-            {"name": PRUNE, "exec": [script(tmp_path, f"rm {cached}")], "frees": "nodefs"},
+            entry(frees="nodefs", path=script(tmp_path, f"rm {cached}")),
             {"name": "DeleteRotatedLogs", "keep": 1},
             {"name": "CollectContainerdGarbage"},
             {"name": "ReleaseBallast", "file": str(small_node.disk / "ballast"), "size": "8Mi"},
@@ -523,8 +387,8 @@ def test_what_cannot_be_called_is_told(small_node: SmallNode, tmp_path: Path) ->
     path = script(tmp_path, "true", mode=0o777)
     node = small_node.node(
         reclaimFunctions=[
-            {"name": PRUNE, "exec": [path], "frees": "nodefs"},
-            {"name": "gone", "exec": [str(tmp_path / "gone")], "frees": "nodefs"},
+            entry(frees="nodefs", path=path),
+            entry("gone", "nodefs", str(tmp_path / "gone")),
             {"name": "ReleaseBallast", "file": str(small_node.disk / "ballast"), "size": "4Mi"},
             {"name": "DeleteRotatedLogs"},
         ],
