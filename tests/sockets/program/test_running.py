@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from reclaim.program.function import (
     Program,
     ProgramUser,
 )
-from reclaim.types import RemovalFailed
 from tests.descriptors import no_descriptor_left
 from tests.reclaimd_process import came_true
 from tests.sockets.program.scripts import (
@@ -227,18 +227,19 @@ def test_what_cannot_be_started_fails_in_one_sentence(tmp_path: Path, runs: Runs
 # ---- beside it
 
 
-def test_a_stop_ends_a_program(tmp_path: Path, runs: Runs) -> None:
-    """Long before its time is over."""
-    path = script(tmp_path, f"touch {tmp_path}/begun; sleep 600")
-
-    def stop() -> None:
-        came_true((tmp_path / "begun").exists)
+def test_a_program_beside_another_runs_until_it_is_told_to_stop(tmp_path: Path, runs: Runs) -> None:
+    """It runs once at a time, and the end of another ends nothing of it; a stop ends it long before
+    its time is over, and what has left it."""
+    program = runs.program(script(tmp_path, f"setsid sleep 600 & echo $! > {tmp_path}/pid; wait"))
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(runs.run_program, program)
+        left = number_in(tmp_path / "pid")
+        assert runs.run_program(program).endswith("runs already")
+        assert Runs().run(script(tmp_path, "exit 0", name="another")) == ""
+        assert is_there(left)
         runs.stopping.set()
-
-    stopper = threading.Thread(target=stop)
-    stopper.start()
-    assert runs.run(path) == f"the program {path} was ended because reclaimd was told to stop"
-    stopper.join()
+        assert told.result(LONG_SECONDS).endswith("was ended because reclaimd was told to stop")
+    assert came_true(lambda: not is_there(left))
 
 
 def test_a_program_that_prints_for_ever_is_read_and_ended(tmp_path: Path, runs: Runs) -> None:
@@ -254,19 +255,6 @@ def test_a_program_that_prints_for_ever_is_read_and_ended(tmp_path: Path, runs: 
     assert 2 * KEPT_BYTES < int(more.removeprefix("[").split()[0]) < readings * KEPT_BYTES
 
 
-def test_what_another_run_has_left_is_not_touched(tmp_path: Path, runs: Runs) -> None:
-    """Two programs at a time: the end of one ends nothing of the other."""
-    first = script(tmp_path, f"setsid sleep 600 & echo $! > {tmp_path}/pid; wait", name="first")
-    thread = threading.Thread(target=lambda: runs.run(first))
-    thread.start()
-    left = number_in(tmp_path / "pid")
-    assert Runs().run(script(tmp_path, "exit 0", name="second")) == ""
-    assert is_there(left)
-    runs.stopping.set()
-    thread.join()
-    assert came_true(lambda: not is_there(left))
-
-
 def test_a_program_whose_lines_nobody_can_take_is_killed(tmp_path: Path, runs: Runs) -> None:
     """A defect of ours leaves no process behind."""
 
@@ -277,23 +265,6 @@ def test_a_program_whose_lines_nobody_can_take_is_killed(tmp_path: Path, runs: R
     with pytest.raises(ValueError, match="a line"):
         runs.stage(Program(PRUNE, (path, str(tmp_path)), LONG_SECONDS, log)).remove(RUN)
     assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
-
-
-def test_a_program_runs_once_at_a_time(tmp_path: Path, runs: Runs) -> None:
-    """Another start fails while it runs."""
-    program = runs.program(script(tmp_path, f"touch {tmp_path}/begun; sleep 600"))
-
-    def run() -> None:
-        with pytest.raises(RemovalFailed):
-            runs.stage(program).remove(RUN)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert came_true((tmp_path / "begun").exists)
-    with pytest.raises(RemovalFailed, match="runs already"):
-        runs.stage(program).remove(RUN)
-    runs.stopping.set()
-    thread.join()
 
 
 @pytest.mark.parametrize(
