@@ -17,7 +17,6 @@ from eviction.surface.check import CheckOptions, check
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
-from tests.reclaimd_process import came_true
 from tests.sockets.conftest import SmallNodeFactory
 
 CONTAINERS, IMAGES = DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
@@ -130,23 +129,6 @@ def test_a_filesystem_mounted_over_the_images_while_running_changes_the_layout(
         unmount(str(small_node.images_root))
     decision = node.look()[1]
     assert (decision.layout, decision.row) == (SINGLE, (CONTAINERS, IMAGES))
-
-
-def test_until_the_runtime_has_reported_where_its_images_are_no_function_is_called(
-    small_node: SmallNode,
-) -> None:
-    """Without a layout there is no row: pressure is reported, and nothing is removed."""
-    small_node.server.stop()
-    node = small_node.node(Signal.NODEFS_AVAILABLE, above=MIB)
-    assert "ImageFsInfo" in (node.locate() or "")
-    observations, decision = node.look()
-    assert [str(t.signal) for t in decision.thresholds_met] == ["nodefs.available"]
-    assert "ReclaimPressure" in decision.conditions
-    assert (decision.layout, decision.acted_on, decision.row) == (None, None, ())
-    assert {str(each.role) for each in observations.unavailable} == {"imagefs", "containerfs"}
-    small_node.server.start()
-    assert came_true(lambda: node.locate() is None)
-    assert node.look()[1].layout is SINGLE
 
 
 # ---- where no endpoint is configured
