@@ -36,7 +36,7 @@ from reclaim.evidence.pod_list import (
 from reclaim.evidence.states import PodState
 from reclaim.kubelet.client import CONFIGZ, KubeletEndpoint, ask_kubelet
 from reclaim.kubelet.versions import NEWEST, KubeletVersion
-from tests.nodes.small_node import CONTAINERS, Pod, SmallNode, relieve
+from tests.nodes.small_node import CONTAINERS, SmallNode, reason_of, relieve
 from tests.pods_wire import pods_answer
 from tests.pure.values import SteppedClock
 from tests.sockets.kubelet_server import (
@@ -402,30 +402,23 @@ def succeeded(uid: str) -> dict[str, Any]:
     }
 
 
-def finished(node: SmallNode, name: str) -> tuple[Pod, str]:
-    """A pod whose only container has exited and whose sandbox the kubelet has stopped."""
-    pod = node.run_pod(name)
-    container = node.exited(pod)
-    node.runtime.kill_sandbox(pod.sandbox_id)
-    return pod, container
-
-
 def test_what_a_terminated_pod_holds_goes(
     certificates: Kubelet, small_node: SmallNode, tmp_path: Path
 ) -> None:
-    """By the node's own certificate, found through the kubelet's
-    configuration; without auto it stays.
-    """
+    """By the node's own certificate, found through the kubelet's configuration; without auto it
+    stays, and while the kubelet does not list the pod, which has its directory."""
     small_node.stands()
-    job, container = finished(small_node, "job")
-    pods = pod_list(succeeded(job.uid))
-    with KubeletServer(
-        answer(pods), tls=serving(certificates.own, certificates.clients)
-    ) as kubelet:
-        relieve(small_node.node(), CONTAINERS)
-        assert container in small_node.containers()
+    job = small_node.run_pod("job")
+    container = small_node.exited(job)
+    small_node.runtime.kill_sandbox(job.sandbox_id)
+    tls = serving(certificates.own, certificates.clients)
+    with KubeletServer(answer(pod_list()), tls=tls) as kubelet:
+        for node in (small_node.node(), node_with_auto(small_node, kubelet, tmp_path)):
+            relieve(node, CONTAINERS)
+            assert container in small_node.containers()
+        kubelet.script = [answer(pod_list(succeeded(job.uid)))]
         node = node_with_auto(small_node, kubelet, tmp_path)
-        relieve(node, CONTAINERS)
+        assert reason_of(relieve(node, CONTAINERS), container) == "pod_terminated"
         assert container not in small_node.containers()
         assert node.pod_state_source == "kubelet"
 
@@ -449,14 +442,8 @@ def test_doctor_tells_what_terminated_pods_hold_and_what_was_tried(
     plain = found(small_node.node())["terminated-pods"]
     assert plain.evidence == "8.0MiB; images: 2; pods all of whose containers have exited: 2"
     assert plain.remedy == "set kubeletEndpoint to auto"
-    volume = (
-        small_node.root_directory
-        / "pods"
-        / "uid-job-1"
-        / "volumes"
-        / "kubernetes.io~projected"
-        / "token"
-    )
+    volumes = small_node.root_directory / "pods" / "uid-job-1" / "volumes"
+    volume = volumes / "kubernetes.io~projected" / "token"
     volume.mkdir(parents=True)  # so that one is to run again
     assert found(small_node.node())["terminated-pods"].evidence.startswith("4.0MiB; images: 1; ")
     volume.rmdir()
