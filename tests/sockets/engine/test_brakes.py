@@ -14,6 +14,7 @@ import pytest
 from eviction.drill.runtime.private_mounts import mount_tmpfs, unmount
 from eviction.engine.effects import PauseSet, Reconfigured
 from eviction.engine.node import Node
+from eviction.records.passes import Pass
 from signals.types import Signal
 from tests.nodes.interrupting_server import InterruptingServer, Once
 from tests.nodes.small_node import MIB, SmallNode, reason_of, relieve
@@ -29,11 +30,32 @@ def small(make_small_node: SmallNodeFactory) -> SmallNode:
 
 
 def interrupted(
-    small: SmallNode, method: str, image_id: str, meanwhile: Callable[[], object]
-) -> None:
-    """Has something happen in the middle of the next pass."""
+    small: SmallNode, method: str, images: list[str], meanwhile: Callable[[], object]
+) -> list[int]:
+    """Has something happen in the next pass, while it removes the first image or checks the second;
+    how often the status of images was asked by then."""
+    asked: list[int] = []
+
+    def now() -> None:
+        asked.append(small.failpoints.calls["ImageStatus"])
+        meanwhile()
+
     assert isinstance(small.server, InterruptingServer)
-    small.server.before = Once(method, image_id, meanwhile)
+    image_id = images[0 if method == "RemoveImage" else 1]
+    small.server.before = Once(method, image_id, now)
+    return asked
+
+
+def assert_nothing_more(
+    small: SmallNode, record: Pass, images: list[str], reason: str, asked: list[int]
+) -> None:
+    """The removal that was sent ends, and is asked after; everything after it is kept without
+    another question, and the record says why."""
+    assert small.removed() == images[:1]
+    assert {reason_of(record, image) for image in images[1:]} == {reason}
+    more = small.failpoints.calls["ImageStatus"] - asked[0]
+    assert more <= 1
+    assert str(record.result) == "not_enough"
 
 
 def paused(node: Node) -> None:
@@ -63,17 +85,11 @@ BRAKES: dict[Callable[[Node], None], str] = {
 def test_a_pass_that_runs_sends_nothing_more(
     small: SmallNode, brake: Callable[[Node], None], method: str
 ) -> None:
-    """The removal that was sent ends; everything after it is kept without another
-    question, and the record says why.
-    """
+    """Whichever of them comes while it runs."""
     images = small.add_images(4)
     node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
-    interrupted(small, method, images[0 if method == "RemoveImage" else 1], lambda: brake(node))
-    record = relieve(node)
-    assert small.removed() == images[:1]
-    assert {reason_of(record, image) for image in images[1:]} == {BRAKES[brake]}
-    assert small.failpoints.calls["ImageStatus"] == (2 if method == "RemoveImage" else 3)
-    assert str(record.result) == "not_enough"
+    asked = interrupted(small, method, images, lambda: brake(node))
+    assert_nothing_more(small, relieve(node), images, BRAKES[brake], asked)
 
 
 @pytest.mark.parametrize("extent", ["enough", "all"])
@@ -83,16 +99,9 @@ def test_a_mount_that_appears_costs_no_image(small: SmallNode, method: str, exte
     images = small.add_images(8, MIB)
     node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB, extent=extent)
     over = str(small.images_root)
-    interrupted(
-        small,
-        method,
-        images[0 if method == "RemoveImage" else 1],
-        lambda: mount_tmpfs(over, 16 * MIB, 1000),
-    )
+    asked = interrupted(small, method, images, lambda: mount_tmpfs(over, 16 * MIB, 1000))
     try:
         record = relieve(node)
     finally:
         unmount(over)
-    assert small.removed() == images[:1]
-    assert {reason_of(record, image) for image in images[1:]} == {"layout_changed"}
-    assert small.failpoints.calls["ImageStatus"] == (2 if method == "RemoveImage" else 3)
+    assert_nothing_more(small, record, images, "layout_changed", asked)
