@@ -16,7 +16,6 @@ BASE = LayerSpec("base", 64 << 10, files=3)
 APP = LayerSpec("app", 32 << 10, files=300)
 TOOL = LayerSpec("tool", 16 << 10)
 NAME = "registry.example/team/app:1"
-NOON = 1_700_000_000.0
 
 
 class BareRuntime:
@@ -24,8 +23,7 @@ class BareRuntime:
 
     def __init__(self, directory: Path, **options: Any) -> None:
         self.root = directory / "images"
-        self.now = NOON
-        self.runtime = FullRuntime(str(self.root), wall_clock=lambda: self.now, **options)
+        self.runtime = FullRuntime(str(self.root), **options)
         self.pause_id = self.runtime.add_image(
             [self.runtime.sandbox_image], [LayerSpec("pause", 4096)]
         )
@@ -47,17 +45,9 @@ class BareRuntime:
         """The answer of ListContainers under a filter."""
         return list(self.call("ListContainers", filter=wanted).containers)
 
-    def sandboxes(self, **wanted: Any) -> list[Any]:
-        """The answer of ListPodSandbox under a filter."""
-        return list(self.call("ListPodSandbox", filter=wanted).items)
-
     def images(self) -> list[Any]:
         """The answer of ListImages."""
         return list(self.call("ListImages").images)
-
-    def status(self, container_id: str) -> Any:
-        """The answer of ContainerStatus."""
-        return self.call("ContainerStatus", container_id=container_id).status
 
     def has_layer(self, layer: LayerSpec) -> bool:
         """Whether the layer's directory is there."""

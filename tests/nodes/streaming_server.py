@@ -40,15 +40,10 @@ class StreamingServer(FullServer):
         def streamed(request: Any, context: grpc.ServicerContext) -> Iterator[Message]:
             assert handler.unary_stream is not None
             for answer in handler.unary_stream(request, context):
-                yield from _one_by_one(answer)
+                for entries, found in answer.ListFields():
+                    for entry in found:
+                        yield type(answer)(**{entries.name: [entry]})
 
         return grpc.unary_stream_rpc_method_handler(
             streamed, handler.request_deserializer, handler.response_serializer
         )
-
-
-def _one_by_one(answer: Message) -> Iterator[Message]:
-    """Each entry of a list as a list of its own."""
-    for entries, found in answer.ListFields():
-        for entry in found:
-            yield type(answer)(**{entries.name: [entry]})

@@ -2,7 +2,7 @@
 records of images, documents.
 
 The files in `tests/earlier` are of a9eef8e, as it wrote them, but for the names of the machine. Its
-history has a test of its own (`records/test_old_file`).
+history has a test of its own (`records/test_store`).
 """
 
 from __future__ import annotations

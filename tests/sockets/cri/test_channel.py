@@ -7,8 +7,9 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,42 +18,68 @@ from hyperframe.frame import DataFrame, GoAwayFrame, SettingsFrame
 from reclaim.cri.channel import Channel
 from reclaim.cri.status import CallError, Code
 from reclaim.types import NEVER
-from tests.http2_server import HEADER, PREFACE, Server, listening, prefixed, speak
+from tests.http2_server import (
+    HEADER,
+    PREFACE,
+    Listener,
+    Server,
+    Talk,
+    answering,
+    listening,
+    prefixed,
+    speak,
+)
 
 METHOD = "/runtime.v1.RuntimeService/Version"
+LARGE = bytes(100_000)
 SOON = 30.0  # seconds in which something ends that must not hang; alone it takes milliseconds
 
 
-def failed(call: Callable[[], object]) -> CallError:
-    """The error that a call ends with, at once."""
-    began = time.monotonic()
+@contextmanager
+def connected(
+    path: Path, talk: Talk = answering, patience_seconds: float = SOON
+) -> Iterator[tuple[Listener, Channel]]:
+    """A listener that talks so, and a channel to it; no connection is left open."""
+    with listening(path / "s", talk) as listener:
+        channel = Channel(str(listener.path), patience_seconds)
+        yield listener, channel
+        channel.close()
+        assert listener.wait_for_talking(0)
+
+
+def asked(client: socket.socket, *answers: list[bytes] | None) -> Server:
+    """A server that has been asked, and has not sent its answer."""
+    server = Server(answers=list(answers))
+    client.sendall(server.h2.data_to_send())
+    while not server.asked:
+        server.take(client.recv(65536))
+    return server
+
+
+def failure(call: Callable[[], object]) -> tuple[Code, str]:
+    """The error that a call ends with."""
     with pytest.raises(CallError) as error:
         call()
-    assert time.monotonic() - began < SOON
-    return error.value
+    return error.value.code, error.value.details
+
+
+# ---- connections
 
 
 def test_calls_one_after_the_other_share_a_connection(tmp_path: Path) -> None:
     """Making one costs more than asking."""
-    with listening(tmp_path / "s") as listener:
-        channel = Channel(str(listener.path), SOON)
-        assert [channel.unary(METHOD, text, SOON) for text in (b"a", b"", bytes(300_000))] == [
-            b"a",
-            b"",
-            bytes(300_000),
-        ]
+    with connected(tmp_path) as (listener, channel):
+        for text in (b"a", b"", bytes(300_000)):
+            assert channel.unary(METHOD, text, SOON) == text
         assert channel.unary(METHOD, b"removal", NEVER) == b"removal"
         assert listener.accepted == 1
-        channel.close()
-        assert listener.wait_for_talking(0)
 
 
 def test_calls_side_by_side_have_a_connection_each_and_none_waits_for_another(
     tmp_path: Path,
 ) -> None:
-    """Four that are answered only when all four have been asked; afterwards their
-    connections are used again.
-    """
+    """Four that are answered only when all four have been asked; afterwards their connections are
+    used again, and those that are not needed any more are closed."""
     together = threading.Barrier(4)
 
     def when_all_have_asked(client: socket.socket) -> None:
@@ -61,36 +88,24 @@ def test_calls_side_by_side_have_a_connection_each_and_none_waits_for_another(
         while data := client.recv(65536):
             before = len(server.asked)
             server.take(data)
-            if len(server.asked) > before:
+            if len(server.asked) > before and not alone.is_set():
                 together.wait(SOON)
             client.sendall(server.h2.data_to_send())
 
-    with listening(tmp_path / "s", when_all_have_asked) as listener, ThreadPoolExecutor(4) as pool:
-        channel = Channel(str(listener.path), SOON)
+    alone = threading.Event()
+    with (
+        connected(tmp_path, when_all_have_asked, patience_seconds=1.0) as (listener, channel),
+        ThreadPoolExecutor(4) as pool,
+    ):
         for _ in range(5):
             texts = [b"%d" % number for number in range(4)]
             assert list(pool.map(lambda text: channel.unary(METHOD, text, SOON), texts)) == texts
         assert listener.accepted == 4
-        channel.close()
-
-
-def test_connections_that_are_not_needed_any_more_are_closed(tmp_path: Path) -> None:
-    """After a burst of removals an idle daemon holds one, not sixteen."""
-    with listening(tmp_path / "s") as listener, ThreadPoolExecutor(8) as pool:
-        channel = Channel(str(listener.path), patience_seconds=1.0)
-        together = threading.Barrier(8)
-
-        def call(number: int) -> bytes:
-            together.wait(SOON)
-            return b"".join(channel.unary(METHOD, b"%d" % number, SOON) for _ in range(50))
-
-        list(pool.map(call, range(8)))
-        assert listener.accepted > 1
+        alone.set()
         time.sleep(1.1)
-        channel.unary(METHOD, b"", SOON)
-        channel.unary(METHOD, b"", SOON)
+        for _ in range(2):
+            channel.unary(METHOD, b"", SOON)
         assert listener.wait_for_talking(1)
-        channel.close()
 
 
 def test_a_runtime_that_has_restarted_is_asked_over_a_new_connection(tmp_path: Path) -> None:
@@ -100,8 +115,8 @@ def test_a_runtime_that_has_restarted_is_asked_over_a_new_connection(tmp_path: P
         with listening(tmp_path / "s") as listener:
             assert channel.unary(METHOD, b"x", SOON) == b"x"
             assert listener.accepted == 1
-    error = failed(lambda: channel.unary(METHOD, b"x", SOON))
-    assert (error.code, error.details) == (Code.UNAVAILABLE, "No such file or directory")
+    error = failure(lambda: channel.unary(METHOD, b"x", SOON))
+    assert error == (Code.UNAVAILABLE, "No such file or directory")
     channel.close()
 
 
@@ -109,68 +124,59 @@ def test_after_a_goodbye_another_connection_is_made(tmp_path: Path) -> None:
     """A graceful stop: the call that was under way is answered, the next one goes elsewhere."""
 
     def once(client: socket.socket) -> None:
-        server = Server()
+        server = asked(client)
+        client.sendall(GoAwayFrame(0, last_stream_id=2**31 - 1).serialize())
         client.sendall(server.h2.data_to_send())
-        while data := client.recv(65536):
-            server.take(data)
-            if server.asked:
-                client.sendall(GoAwayFrame(0, last_stream_id=2**31 - 1).serialize())
-            client.sendall(server.h2.data_to_send())
+        client.recv(1)
 
-    with listening(tmp_path / "s", once) as listener:
-        channel = Channel(str(listener.path), SOON)
+    with connected(tmp_path, once) as (listener, channel):
         assert [channel.unary(METHOD, b"x", SOON) for _ in range(3)] == [b"x"] * 3
         assert listener.accepted == 3
-        channel.close()
 
 
-def test_a_deadline_holds_and_the_runtime_hears_that_nobody_waits(tmp_path: Path) -> None:
-    """The connection is closed with it: what is asked there is cancelled."""
-    with listening(
-        tmp_path / "s", lambda client: speak(client, Server(answers=[None]))
-    ) as listener:
-        channel = Channel(str(listener.path), SOON)
-        error = failed(lambda: channel.unary(METHOD, b"x", 0.2))
-        assert error.code is Code.DEADLINE_EXCEEDED
+def test_who_stops_reading_a_stream_has_used_its_connection_up(tmp_path: Path) -> None:
+    """What is still to come must not be taken for the answer to the next call."""
+    with connected(tmp_path, messages(*[LARGE] * 30)) as (listener, channel):
+        stream = channel.stream(METHOD, b"x", SOON)
+        assert next(stream) == LARGE
+        stream.close()
         assert listener.wait_for_talking(0)
-        channel.close()
+        assert sum(1 for _ in channel.stream(METHOD, b"x", SOON)) == 30
+        assert listener.accepted == 2
 
 
-def test_an_answer_that_comes_byte_by_byte_does_not_stretch_the_deadline(tmp_path: Path) -> None:
-    """It is one for the whole call, not one for each byte."""
+# ---- deadlines, and removals, which have none
 
-    def dribble(client: socket.socket) -> None:
-        server = Server(answers=[[bytes(1000)]])
-        client.sendall(server.h2.data_to_send())
-        while not server.asked:
-            server.take(client.recv(65536))
-        for byte in server.h2.data_to_send():
-            client.sendall(bytes((byte,)))
-            time.sleep(0.01)
 
-    with listening(tmp_path / "s", dribble) as listener:
-        channel = Channel(str(listener.path), SOON)
-        began = time.monotonic()
-        assert failed(lambda: channel.unary(METHOD, b"x", 0.3)).code is Code.DEADLINE_EXCEEDED
-        assert time.monotonic() - began < 0.3 + SOON / 2
-        channel.close()
+def dribble(client: socket.socket) -> None:
+    """Answers byte by byte."""
+    for byte in asked(client, [bytes(1000)]).h2.data_to_send():
+        client.sendall(bytes((byte,)))
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("talk", [lambda client: speak(client, Server(answers=[None])), dribble])
+def test_a_deadline_holds_and_the_runtime_hears_that_nobody_waits(
+    tmp_path: Path, talk: Talk
+) -> None:
+    """It is one for the whole call. The connection is closed with it: what is asked there is
+    cancelled."""
+    with connected(tmp_path, talk) as (listener, channel):
+        code, _ = failure(lambda: channel.unary(METHOD, b"x", 0.3))
+        assert code is Code.DEADLINE_EXCEEDED
+        assert listener.wait_for_talking(0)
 
 
 def test_a_removal_waits_as_long_as_it_takes(tmp_path: Path) -> None:
     """Longer than a connection may take to be greeted."""
 
     def slowly(client: socket.socket) -> None:
-        server = Server()
-        client.sendall(server.h2.data_to_send())
-        while not server.asked:
-            server.take(client.recv(65536))
+        server = asked(client)
         time.sleep(1.5)
         client.sendall(server.h2.data_to_send())
 
-    with listening(tmp_path / "s", slowly) as listener:
-        channel = Channel(str(listener.path), patience_seconds=1.0)
+    with connected(tmp_path, slowly, patience_seconds=1.0) as (_, channel):
         assert channel.unary(METHOD, b"x", NEVER) == b"x"
-        channel.close()
 
 
 def test_nothing_is_sent_to_a_server_that_does_not_greet(tmp_path: Path) -> None:
@@ -181,15 +187,13 @@ def test_nothing_is_sent_to_a_server_that_does_not_greet(tmp_path: Path) -> None
         while data := client.recv(65536):
             heard.extend(data)
 
-    with listening(tmp_path / "s", listen) as listener:
-        channel = Channel(str(listener.path), patience_seconds=0.2)
-        error = failed(lambda: channel.unary(METHOD, b"secret", NEVER))
-        assert (error.code, error.details) == (
+    with connected(tmp_path, listen, patience_seconds=0.2) as (_, channel):
+        assert failure(lambda: channel.unary(METHOD, b"secret", NEVER)) == (
             Code.UNAVAILABLE,
             "the server did not accept the connection and send SETTINGS within 0.2 s",
         )
-        assert failed(lambda: channel.unary(METHOD, b"secret", 0.1)).code is Code.DEADLINE_EXCEEDED
-        assert listener.wait_for_talking(0)
+        code, _ = failure(lambda: channel.unary(METHOD, b"secret", 0.1))
+        assert code is Code.DEADLINE_EXCEEDED
     assert heard.startswith(PREFACE)
     assert b"secret" not in heard
 
@@ -198,67 +202,16 @@ def test_a_backlog_that_is_full_is_waited_for(tmp_path: Path) -> None:
     """connect(2) of a socket that does not block fails there at once; a runtime
     may be slow for a moment.
     """
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(tmp_path / "s"))
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as first:
+        server.bind(path)
         server.listen(0)
-        with socket.socket(socket.AF_UNIX) as first:
-            first.connect(str(tmp_path / "s"))
-            channel = Channel(str(tmp_path / "s"), patience_seconds=0.3)
-            began = time.monotonic()
-            error = failed(lambda: channel.unary(METHOD, b"x", NEVER))
-            assert error.code is Code.UNAVAILABLE
-            assert time.monotonic() - began >= 0.25, "it did wait"
-            assert failed(lambda: channel.unary(METHOD, b"x", 0.1)).code is Code.DEADLINE_EXCEEDED
-            channel.close()
-
-
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak HTTP/2"),
-        (
-            SettingsFrame().serialize() + DataFrame(1).serialize(),
-            "the server violated HTTP/2: ProtocolError: Invalid input",
-        ),
-        (b"", "the connection was closed"),
-    ],
-)
-def test_a_stranger_at_the_socket_is_unavailable_with_a_sentence(
-    tmp_path: Path, said: bytes, words: str
-) -> None:
-    """Whatever it says."""
-
-    def say(client: socket.socket) -> None:
-        client.recv(65536)
-        client.sendall(said)
-
-    with listening(tmp_path / "s", say) as listener:
-        channel = Channel(str(listener.path), SOON)
-        error = failed(lambda: channel.unary(METHOD, b"x", SOON))
-        assert error.code is Code.UNAVAILABLE
-        assert words in error.details
-        channel.close()
-
-
-def test_a_runtime_that_dies_in_the_middle_is_unavailable_and_nothing_is_asked_twice(
-    tmp_path: Path,
-) -> None:
-    """Whether to repeat a removal is not for the connection to decide."""
-    asked = []
-
-    def die(client: socket.socket) -> None:
-        server = Server(answers=[[bytes(100_000)]])
-        client.sendall(server.h2.data_to_send())
-        while not server.asked:
-            server.take(client.recv(65536))
-        asked.append(1)
-        client.sendall(server.h2.data_to_send()[:20_000])
-
-    with listening(tmp_path / "s", die) as listener:
-        channel = Channel(str(listener.path), SOON)
-        error = failed(lambda: channel.unary(METHOD, b"x", NEVER))
-        assert (error.code, error.details) == (Code.UNAVAILABLE, "the connection was closed")
-        assert asked == [1]
+        first.connect(path)
+        channel = Channel(path, patience_seconds=0.3)
+        began = time.monotonic()
+        assert failure(lambda: channel.unary(METHOD, b"x", NEVER))[0] is Code.UNAVAILABLE
+        assert time.monotonic() - began >= 0.25, "it did wait"
+        assert failure(lambda: channel.unary(METHOD, b"x", 0.1))[0] is Code.DEADLINE_EXCEEDED
         channel.close()
 
 
@@ -266,74 +219,84 @@ def test_closing_ends_a_call_that_has_no_deadline(tmp_path: Path) -> None:
     """A removal that hangs does not hold up the end of the program;
     afterwards nothing can be asked.
     """
-    asked = threading.Event()
+    heard = threading.Event()
 
     def silent(client: socket.socket) -> None:
-        server = Server(answers=[None])
-        client.sendall(server.h2.data_to_send())
-        while data := client.recv(65536):
-            server.take(data)
-            if server.asked:
-                asked.set()
+        asked(client, None)
+        heard.set()
+        client.recv(1)
 
-    with listening(tmp_path / "s", silent) as listener, ThreadPoolExecutor(1) as pool:
-        channel = Channel(str(listener.path), SOON)
-        call = pool.submit(failed, lambda: channel.unary(METHOD, b"x", NEVER))
-        assert asked.wait(SOON)
+    with connected(tmp_path, silent) as (_, channel), ThreadPoolExecutor(1) as pool:
+        call = pool.submit(failure, lambda: channel.unary(METHOD, b"x", NEVER))
+        assert heard.wait(SOON)
         channel.close()
-        assert call.result(SOON).code is Code.CANCELLED
-        assert failed(lambda: channel.unary(METHOD, b"x", NEVER)).code is Code.CANCELLED
-        assert listener.wait_for_talking(0)
+        assert call.result(SOON)[0] is Code.CANCELLED
+        assert failure(lambda: channel.unary(METHOD, b"x", NEVER))[0] is Code.CANCELLED
 
 
-@pytest.mark.parametrize(("answers", "words"), [([[]], "none"), ([[b"a", b"b"]], "a second one")])
-def test_one_message_answers_a_call_not_none_and_not_two(
-    tmp_path: Path, answers: list[list[bytes] | None], words: str
+# ---- what is no answer
+
+
+def test_a_runtime_that_dies_in_the_middle_is_unavailable_and_nothing_is_asked_twice(
+    tmp_path: Path,
 ) -> None:
-    """No message, or two messages, are an error."""
-    with listening(
-        tmp_path / "s", lambda client: speak(client, Server(answers=list(answers)))
-    ) as listener:
-        channel = Channel(str(listener.path), SOON)
-        error = failed(lambda: channel.unary(METHOD, b"x", SOON))
-        assert (error.code, error.details) == (
-            Code.INTERNAL,
-            f"one message was expected, and {words} came",
-        )
-        channel.close()
+    """Whether to repeat a removal is not for the connection to decide."""
+    times = []
+
+    def die(client: socket.socket) -> None:
+        server = asked(client, [bytes(100_000)])
+        times.append(1)
+        client.sendall(server.h2.data_to_send()[:20_000])
+
+    with connected(tmp_path, die) as (_, channel):
+        error = failure(lambda: channel.unary(METHOD, b"x", NEVER))
+        assert error == (Code.UNAVAILABLE, "the connection was closed")
+        assert times == [1]
 
 
-def test_a_server_that_answers_without_end_is_left_at_its_second_message(tmp_path: Path) -> None:
-    """A removal has no deadline that would end it, and memory is not without end."""
+def saying(words: bytes) -> Talk:
+    """Says this, whatever it hears."""
 
-    def endless(client: socket.socket) -> None:
-        server = Server(answers=[None])
+    def say(client: socket.socket) -> None:
+        client.recv(65536)
+        client.sendall(words)
+
+    return say
+
+
+def messages(*bodies: bytes) -> Talk:
+    """Answers with these."""
+    return lambda client: speak(client, Server(answers=[list(bodies)]))
+
+
+def endless(client: socket.socket) -> None:
+    """Messages without end; a removal has no deadline that would end it."""
+    server = asked(client, None)
+    server.h2.send_headers(1, HEADER)
+    while True:
+        server.h2.send_data(1, prefixed(b"x"))
         client.sendall(server.h2.data_to_send())
-        while not server.asked:
-            server.take(client.recv(65536))
-        server.h2.send_headers(1, HEADER)
-        while True:
-            server.h2.send_data(1, prefixed(b"x"))
-            client.sendall(server.h2.data_to_send())
-
-    with listening(tmp_path / "s", endless) as listener:
-        channel = Channel(str(listener.path), SOON)
-        assert failed(lambda: channel.unary(METHOD, b"x", NEVER)).code is Code.INTERNAL
-        assert listener.wait_for_talking(0)
-        channel.close()
 
 
-def test_who_stops_reading_a_stream_has_used_its_connection_up(tmp_path: Path) -> None:
-    """What is still to come must not be taken for the answer to the next call."""
-    messages: list[bytes] | None = [bytes(100_000)] * 30
-    with listening(
-        tmp_path / "s", lambda client: speak(client, Server(answers=[messages]))
-    ) as listener:
-        channel = Channel(str(listener.path), SOON)
-        stream = channel.stream(METHOD, b"x", SOON)
-        assert next(stream) == bytes(100_000)
-        stream.close()
-        assert listener.wait_for_talking(0)
-        assert sum(1 for _ in channel.stream(METHOD, b"x", SOON)) == 30
-        assert listener.accepted == 2
-        channel.close()
+INVALID = SettingsFrame().serialize() + DataFrame(1).serialize()
+
+
+@pytest.mark.parametrize(
+    ("talk", "code", "words"),
+    [
+        (saying(b"HTTP/1.1 400 Bad\r\n\r\n"), Code.UNAVAILABLE, "does not speak HTTP/2"),
+        (saying(INVALID), Code.UNAVAILABLE, "the server violated HTTP/2: ProtocolError: Invalid"),
+        (saying(b""), Code.UNAVAILABLE, "the connection was closed"),
+        (messages(), Code.INTERNAL, "one message was expected, and none came"),
+        (messages(b"a", b"b"), Code.INTERNAL, "one message was expected, and a second one came"),
+        (endless, Code.INTERNAL, "one message was expected, and a second one came"),
+    ],
+    ids=["a stranger", "no HTTP/2", "silence", "none", "two", "without end"],
+)
+def test_what_is_no_answer_is_an_error_with_a_sentence(
+    tmp_path: Path, talk: Talk, code: Code, words: str
+) -> None:
+    """Whatever is said at the socket."""
+    with connected(tmp_path, talk) as (_, channel):
+        found, details = failure(lambda: channel.unary(METHOD, b"x", NEVER))
+        assert (found, words in details) == (code, True)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import socket
-import struct
 import threading
-import time
 import tracemalloc
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,23 +12,11 @@ from hyperframe.frame import PingFrame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reclaim.cri.channel import Channel
-from reclaim.cri.status import CallError, Code
 from reclaim.types import NEVER
-from tests.hostile_http2 import (
-    ANY_BYTES,
-    GREETING,
-    HOSTILE,
-    STATUS,
-    assert_clean,
-    data,
-    hostile_talk,
-    raw,
-)
-from tests.http2_server import Server, Talk, answering, listening
+from tests.hostile_http2 import ANY_BYTES, HOSTILE, assert_clean, hostile_talk
+from tests.http2_server import Talk, answering
+from tests.sockets.cri.test_channel import METHOD, SOON, asked, connected, failure
 
-METHOD = "/runtime.v1.RuntimeService/Version"
-SOON = 30.0  # seconds in which something ends that must not hang; alone it takes one at most
 MIB = 1024 * 1024
 
 
@@ -45,61 +30,28 @@ def one_after_the_other(*talks: Talk) -> Talk:
     return talk
 
 
-def failure(call: Callable[[], object]) -> CallError:
-    """What a call fails with; any other exception ends the test."""
-    began = time.monotonic()
-    with pytest.raises(CallError) as error:
-        call()
-    assert time.monotonic() - began < SOON
-    return error.value
-
-
 @pytest.mark.parametrize("name", HOSTILE)
 def test_whatever_a_server_sends_is_an_error_of_that_call_alone(name: str, tmp_path: Path) -> None:
     """A removal, which has no deadline, ends in bounded memory; the call beside it goes
     on, and so does the next.
     """
     hostile = HOSTILE[name]
-    talk = one_after_the_other(
-        answering, hostile_talk(hostile.send(), hold=hostile.seconds is not None)
-    )
-    with listening(tmp_path / "s", talk) as listener:
-        channel = Channel(str(listener.path), SOON)
+    breaks = hostile_talk(hostile.send(), hold=hostile.seconds is not None)
+    with connected(tmp_path, one_after_the_other(answering, breaks)) as (listener, channel):
         beside = channel.stream(METHOD, b"beside", SOON)
-        first = next(beside)
+        assert next(beside) == b"beside"
         tracemalloc.start()
-        error = failure(lambda: channel.unary(METHOD, b"the question", hostile.seconds or NEVER))
+        code, details = failure(
+            lambda: channel.unary(METHOD, b"the question", hostile.seconds or NEVER)
+        )
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert first == b"beside"
         assert not list(beside)
         assert channel.unary(METHOD, b"after", SOON) == b"after"
         assert listener.accepted == 2
         assert listener.wait_for_talking(1)
-        channel.close()
-    print(f"{name}: {error.code.name}: {error.details}; {peak / MIB:.1f} MiB")
-    assert error.code is hostile.code
-    assert hostile.words in error.details
+    assert (code, hostile.words in details) == (hostile.code, True), details
     assert peak < hostile.most_mib * MIB
-
-
-@pytest.mark.parametrize(
-    "frame", [PingFrame(0, b"12345678").serialize(), GREETING, STATUS + data(b"")]
-)
-def test_a_flood_does_not_stretch_a_deadline(frame: bytes, tmp_path: Path) -> None:
-    """A flood that is too slow to count as one: the deadline ends the call."""
-
-    def slowly() -> Iterator[bytes]:
-        yield frame
-        while True:
-            yield frame.removeprefix(STATUS)
-            time.sleep(0.002)
-
-    with listening(tmp_path / "s", hostile_talk(slowly())) as listener:
-        channel = Channel(str(listener.path), SOON)
-        error = failure(lambda: channel.unary(METHOD, b"the question", 0.3))
-        assert error.code is Code.DEADLINE_EXCEEDED
-        channel.close()
 
 
 def test_a_flood_on_an_idle_connection_costs_the_connection_and_no_call(tmp_path: Path) -> None:
@@ -109,11 +61,7 @@ def test_a_flood_on_an_idle_connection_costs_the_connection_and_no_call(tmp_path
     flooded = threading.Event()
 
     def flood(client: socket.socket) -> None:
-        server = Server()
-        client.sendall(server.h2.data_to_send())
-        while not server.asked:
-            server.take(client.recv(65536))
-        client.sendall(server.h2.data_to_send())
+        client.sendall(asked(client).h2.data_to_send())
         client.setblocking(False)
         ping = PingFrame(0, b"12345678").serialize() * 4000
         while not flooded.is_set():
@@ -124,33 +72,11 @@ def test_a_flood_on_an_idle_connection_costs_the_connection_and_no_call(tmp_path
         client.setblocking(True)
         client.sendall(ping * 1000)
 
-    with listening(tmp_path / "s", one_after_the_other(flood)) as listener:
-        channel = Channel(str(listener.path), SOON)
+    with connected(tmp_path, one_after_the_other(flood)) as (listener, channel):
         assert channel.unary(METHOD, b"first", SOON) == b"first"
         assert flooded.wait(SOON)
         assert channel.unary(METHOD, b"second", SOON) == b"second"
         assert listener.accepted == 2
-        channel.close()
-
-
-@pytest.mark.parametrize(
-    ("settings_of_the_server", "words"),
-    [
-        (raw(4, 0, 0, struct.pack(">HL", 3, 0)), "TooManyStreamsError"),
-        (raw(4, 0, 0, struct.pack(">HL", 5, 1)), "InvalidSettingsValueError"),
-        (raw(4, 0, 0, bytes(6) * 2000), "settings of 12000 bytes, 6000 are allowed"),
-    ],
-)
-def test_settings_that_allow_no_call_are_unavailable(
-    tmp_path: Path, settings_of_the_server: bytes, words: str
-) -> None:
-    """No stream at all, frames of one byte, settings without end: the call says it."""
-    with listening(tmp_path / "s", hostile_talk((), settings_of_the_server)) as listener:
-        channel = Channel(str(listener.path), SOON)
-        error = failure(lambda: channel.unary(METHOD, b"x", NEVER))
-        assert error.code is Code.UNAVAILABLE
-        assert words in error.details
-        channel.close()
 
 
 @settings(max_examples=60, deadline=None)

@@ -54,71 +54,57 @@ def run_child(function: str, directory: str, user: int | None = None) -> dict[st
     return answer
 
 
-@pytest.fixture
-def root() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
+def need_root() -> None:
+    """Skips the test without root and CAP_SYS_ADMIN."""
     with open("/proc/self/status", encoding="ascii") as status:
-        capabilities = int(
-            next(line for line in status if line.startswith("CapEff")).split()[1], 16
-        )
-    if not capabilities & 1 << 21:
-        pytest.skip("needs CAP_SYS_ADMIN")
+        (effective,) = (line.split()[1] for line in status if line.startswith("CapEff"))
+    if os.geteuid() != 0 or not int(effective, 16) & 1 << 21:
+        pytest.skip("needs root and CAP_SYS_ADMIN")
 
 
-@pytest.mark.usefixtures("root")
-def test_root_enters_without_a_user_namespace(directory: str) -> None:
-    """With CAP_SYS_ADMIN one unshare is enough, and the user of the process does not change."""
-    assert run_child("enter", directory) == {"how": "as root", "reason": "", "user": 0}
+TAKEN = {"bytes": MIB, "inodes": 16, "made": 15, "inodes_free": 0}
 
 
-def test_a_user_without_rights_enters_through_a_user_namespace(directory: str) -> None:
-    """Without any capability the process becomes user 0 in a user namespace of its own."""
-    entered = run_child("enter", directory, NOBODY)
-    if entered["reason"]:
-        pytest.skip(f"needs unprivileged user namespaces: {entered['reason']}")
-    assert entered == {"how": "in a user namespace", "reason": "", "user": 0}
+@pytest.mark.parametrize(
+    ("function", "user", "found"),
+    [
+        ("enter", None, {"how": "as root", "reason": "", "user": 0}),
+        ("enter", NOBODY, {"how": "in a user namespace", "reason": "", "user": 0}),
+        ("mount", None, TAKEN),
+        ("mount", NOBODY, TAKEN),
+        ("unmounted_outside", None, {"before": True, "seen_outside": False, "after": False}),
+    ],
+)
+def test_who_may_mount_what(
+    directory: str, function: str, user: int | None, found: dict[str, Any]
+) -> None:
+    """With CAP_SYS_ADMIN one unshare is enough; without any capability a user namespace. 16 inodes
+    are 15 directories and the root. What the node unmounts is not held until the drill ends."""
+    if user is None:
+        need_root()
+    answer = run_child(function, directory, user)
+    if function == "enter" and answer["reason"]:
+        pytest.skip(f"needs unprivileged user namespaces: {answer['reason']}")
+    assert answer == found
 
 
-def test_where_neither_way_is_allowed_the_result_gives_the_reason(directory: str) -> None:
-    """Without capability and user namespaces."""
-    entered = run_child("locked_down", directory, NOBODY)
-    assert entered["how"] == ""
-    assert "may not create a user namespace" in entered["reason"]
+@pytest.mark.parametrize(
+    ("function", "user", "field", "words"),
+    [
+        ("locked_down", NOBODY, "reason", "may not create a user namespace"),
+        ("enter_beside_a_thread", None, "reason", "before the first thread starts; 2 are running"),
+        ("mount_wrongly", None, "error", "made: {}/absent: No such file or directory"),
+    ],
+)
+def test_what_is_not_possible_has_a_reason(
+    directory: str, function: str, user: int | None, field: str, words: str
+) -> None:
+    """Neither way is allowed; only one of several threads would move; a directory is not there."""
+    answer = run_child(function, directory, user)
+    assert not answer.get("how")
+    assert words.format(directory) in answer[field]
 
 
-def test_a_process_with_several_threads_is_refused(directory: str) -> None:
-    """Only the calling thread would move; the reason names the number of threads."""
-    entered = run_child("enter_beside_a_thread", directory)
-    assert entered["reason"].endswith("before the first thread starts; 2 are running")
-
-
-@pytest.mark.parametrize("user", [None, NOBODY], ids=["self", "nobody"])
-def test_the_limits_of_a_mount_are_real(directory: str, user: int | None) -> None:
-    """A tmpfs with 16 inodes takes 15 directories besides its own, and not one more."""
-    assert run_child("mount", directory, user) == {
-        "bytes": MIB,
-        "inodes": 16,
-        "made": 15,
-        "inodes_free": 0,
-    }
-
-
-def test_an_impossible_mount_is_refused(directory: str) -> None:
-    """A missing directory."""
-    assert run_child("mount_wrongly", directory)["error"] == (
-        f"a filesystem cannot be made: {directory}/absent: No such file or directory"
-    )
-
-
-@pytest.mark.regression
-def test_what_the_node_unmounts_is_not_held(directory: str) -> None:
-    """A private copy of each mount would keep its device in use until the drill ends."""
-    found = run_child("unmounted_outside", directory)
-    assert found == {"before": True, "seen_outside": False, "after": False}
-
-
-@pytest.mark.usefixtures("root")
 def test_below_directories_of_the_machines_root_a_socket_is_trusted_in_a_user_namespace(
     directory: str,
 ) -> None:
@@ -126,6 +112,7 @@ def test_below_directories_of_the_machines_root_a_socket_is_trusted_in_a_user_na
 
     Who may write a directory counts all the same.
     """
+    need_root()
     found = run_child("trust", directory, 12345)
     assert (found["owner of /"], found["private"]) == (NOBODY, None)
     assert "every user may write its directory" in found["open"]

@@ -1,229 +1,276 @@
-"""The embedded runtime over its socket: containerd's rules, each as the call of
-a careless client.
+"""What the embedded runtime answers: containerd's rules, each as the call of a careless client.
+
+Nothing is protected by it. Its disk is real, and so is its socket.
 """
 
 from __future__ import annotations
 
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from eviction.drill.run.embedded import FaultSchedule, failpoint_of
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime.server import EmbeddedServer
+from eviction.drill.scenario import Fault
 from reclaim.cri import cri_pb2
 from tests.nodes.bare_runtime import APP, BASE, NAME, TOOL, BareRuntime
+from tests.nodes.faults import Delay, Fail, Failpoint, Hang
 from tests.nodes.full_server import METHODS
-from tests.sockets.cri_calls import run_container, run_pod
+from tests.reclaimd_process import came_true
+from tests.sockets.cri_calls import CriCalls, run_container, run_pod
+
+NOT_FOUND, UNKNOWN = grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNKNOWN
+LATE = grpc.StatusCode.DEADLINE_EXCEEDED
+STABLE = "registry.example/team/app:stable"
+ABSENT = {"image": "registry.example/absent:1"}
 
 
-def test_every_call_of_the_proto_has_a_row_in_the_table() -> None:
-    """The table serves each method that has a request message, with the message of its own name."""
-    requests = {
-        name for name in cri_pb2.DESCRIPTOR.message_types_by_name if name.endswith("Request")
-    }
+class Crowd:
+    """A runtime with two pods: `web` has a container that runs and one that has exited."""
+
+    def __init__(self, node: BareRuntime) -> None:
+        self.node = node
+        self.web, self.other = (run_pod(node.calls, name) for name in ("web", "other"))
+        self.running, self.exited = (
+            run_container(node.calls, self.web, name, NAME) for name in ("running", "exited")
+        )
+        node.runtime.exit_container(self.exited)
+
+
+@pytest.fixture
+def crowd(node: BareRuntime) -> Crowd:
+    """Such a runtime."""
+    return Crowd(node)
+
+
+def removed(crowd: Crowd) -> list[str]:
+    """The names of what is gone, in order."""
+    names = {value: name for name, value in vars(crowd).items() if isinstance(value, str)}
+    return [names.get(each.id, each.kind) for each in crowd.node.runtime.removals]
+
+
+def digest(crowd: Crowd) -> str:
+    """The repository digest of the application image."""
+    found: str = crowd.node.call("ImageStatus", image={"image": NAME}).image.repo_digests[0]
+    return found
+
+
+REMOVALS: dict[str, tuple[str, Callable[[Crowd], str], list[str]]] = {
+    "a container that runs": ("RemoveContainer", lambda c: c.running, ["running"]),
+    "a container by a prefix": ("RemoveContainer", lambda c: c.exited[:6], ["exited"]),
+    "a sandbox with its containers": (
+        "RemovePodSandbox",
+        lambda c: c.web,
+        ["running", "exited", "web"],
+    ),
+    "a sandbox by a prefix": ("RemovePodSandbox", lambda c: c.other[:6], ["other"]),
+    "an image in use by a name": ("RemoveImage", lambda _: NAME, ["image"]),
+    "by another name": ("RemoveImage", lambda _: STABLE, ["image"]),
+    "by its digest": ("RemoveImage", digest, ["image"]),
+    "by its id": ("RemoveImage", lambda c: c.node.app_id, ["image"]),
+    "by a prefix": ("RemoveImage", lambda c: c.node.app_id[7:13], ["image"]),
+    "by a prefix with its algorithm": ("RemoveImage", lambda c: c.node.app_id[:13], ["image"]),
+    "the sandbox image, which is pinned": ("RemoveImage", lambda c: c.node.pause_id, ["image"]),
+    "no container": ("RemoveContainer", lambda _: "absent", []),
+    "no sandbox": ("RemovePodSandbox", lambda _: "absent", []),
+    "no image": ("RemoveImage", lambda _: ABSENT["image"], []),
+    "stopping no container": ("StopContainer", lambda _: "absent", []),
+    "stopping no sandbox": ("StopPodSandbox", lambda _: "absent", []),
+}
+FIELDS = {"Container": "container_id", "Sandbox": "pod_sandbox_id"}
+
+
+@pytest.mark.parametrize("what", REMOVALS)
+def test_a_removal_removes_whatever_is_named(crowd: Crowd, what: str) -> None:
+    """With all of its names; one that is done twice succeeds and does nothing."""
+    method, name, gone = REMOVALS[what]
+    wanted = name(crowd)
+    kind = next((kind for kind in FIELDS if method.endswith(kind)), "")
+    fields: dict[str, Any] = {FIELDS[kind]: wanted} if kind else {"image": {"image": wanted}}
+    for _ in range(2):
+        crowd.node.call(method, **fields)
+        assert removed(crowd) == gone
+    if method == "RemoveImage" and gone:
+        assert len(crowd.node.images()) == 1
+        assert crowd.node.has_layer(APP), "its containers stand on its layers"
+
+
+ERRORS: dict[str, tuple[str, dict[str, Any], grpc.StatusCode]] = {
+    "the status of no container": ("ContainerStatus", {"container_id": "absent"}, NOT_FOUND),
+    "the status of no sandbox": ("PodSandboxStatus", {"pod_sandbox_id": "absent"}, NOT_FOUND),
+    "an empty id": ("RemoveContainer", {"container_id": ""}, UNKNOWN),
+    "an empty name": ("RemoveImage", {"image": {"image": ""}}, UNKNOWN),
+}
+
+
+@pytest.mark.parametrize("what", ERRORS)
+def test_what_cannot_be_done_is_an_error(crowd: Crowd, what: str) -> None:
+    """NOT_FOUND, or UNKNOWN."""
+    method, fields, code = ERRORS[what]
+    assert crowd.node.error(method, **fields)[0] is code
+    assert crowd.node.runtime.removals == ()
+
+
+# ---- what is told of the objects
+
+
+# ---- names and layers of images
+
+
+def test_a_layer_is_deleted_with_the_last_that_stands_on_it(node: BareRuntime) -> None:
+    """Images with one base report their full sizes; a container, and an image volume of it, keep
+    the layers of an image that has gone."""
+    other = node.runtime.add_image(["registry.example/team/tool:1"], [BASE, TOOL])
+    sizes = {each.id: each.size for each in node.images()}
+    assert (sizes[node.app_id], sizes[other]) == (96 << 10, 80 << 10)
+    volume = {"container_path": "/data", "image": {"image": other}}
+    web = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME, mounts=[volume])
+    assert [
+        mount.image.image for mount in node.call("ContainerStatus", container_id=web).status.mounts
+    ] == [other]
+    for image_id in (node.app_id, other):
+        node.call("RemoveImage", image={"image": image_id})
+        assert all(map(node.has_layer, (BASE, APP, TOOL)))
+    node.call("RemoveContainer", container_id=web)
+    assert not any(map(node.has_layer, (BASE, APP, TOOL)))
+
+
+# ---- the disk
+
+
+def test_what_the_disk_holds_is_real_and_counted(node: BareRuntime) -> None:
+    """Layers have their bytes and inodes, none sparse and none all zeros; a writable layer what was
+    written. ImageFsInfo names the directory, and counts all of it."""
+    web = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
+    for _ in range(2):
+        node.runtime.write_to_container(web, 5_000)
+    layers = node.root / "layers"
+    base, app = (layers / layer.digest.removeprefix("sha256:") for layer in (BASE, APP))
+    contents = [file.read_bytes() for file in base.rglob("*") if file.is_file()]
+    assert (len(contents), sum(map(len, contents))) == (3, 64 << 10)
+    assert all(len(set(content)) > 200 for content in contents)
+    assert len(list(app.rglob("*"))) + 1 == 301
+    assert sum(file.stat().st_size for file in node.writable(web).iterdir()) == 10_000
+    info = node.call("ImageFsInfo")
+    (images,), (containers,) = info.image_filesystems, info.container_filesystems
+    everything = [each for top in ("layers", "containers") for each in (node.root / top).rglob("*")]
+    for found in (images, containers):
+        assert found.fs_id.mountpoint == str(node.root)
+        assert found.inodes_used.value == len(everything)
+        assert found.used_bytes.value == sum(each.stat().st_blocks * 512 for each in everything)
+
+
+@pytest.mark.parametrize("by", ["time", "the next image", "the end"])
+def test_the_space_of_a_container_is_freed_later(tmp_path: Path, by: str) -> None:
+    """With the next image that is removed at the latest, as its removal waits for the runtime's
+    garbage collection; and no thread is left behind."""
+    before = set(threading.enumerate())
+    node = BareRuntime(tmp_path, container_space_delay_seconds=0.5 if by == "time" else 60.0)
+    web = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
+    node.call("RemoveContainer", container_id=web)
+    node.call("RemoveImage", image=ABSENT)
+    assert node.containers() == []
+    if by == "the next image":
+        assert node.writable(web).exists()
+        node.call("RemoveImage", image={"image": node.app_id})
+        assert not node.writable(web).exists()
+    elif by == "time":
+        assert came_true(lambda: not node.writable(web).exists())
+    node.close()
+    assert not node.writable(web).exists()
+    assert came_true(lambda: not set(threading.enumerate()) - before, within_seconds=30.0)
+
+
+# ---- the server
+
+
+def test_which_methods_are_served(node: BareRuntime) -> None:
+    """Each that has a request message, with the message of its own name; of others it is said that
+    they are not."""
+    names = cri_pb2.DESCRIPTOR.message_types_by_name
+    requests = {name for name in names if name.endswith("Request")}
     assert {f"{method.name}Request" for method in METHODS} == requests
     assert all(method.request.DESCRIPTOR.name == f"{method.name}Request" for method in METHODS)
-
-
-def test_it_reports_its_version_and_that_it_is_ready(tmp_path: Path) -> None:
-    """Version has the name of the dialect; Status has both conditions true,
-    and details only if verbose.
-    """
-    node = BareRuntime(tmp_path, runtime_name="containerd", runtime_version="1.6.20")
-    version = node.call("Version")
-    assert (version.runtime_name, version.runtime_version, version.runtime_api_version) == (
-        "containerd",
-        "1.6.20",
-        "v1",
-    )
-    status = node.call("Status")
-    assert {each.type: each.status for each in status.status.conditions} == {
-        "RuntimeReady": True,
-        "NetworkReady": True,
-    }
-    assert dict(status.info) == {}
-    node.close()
-
-
-def test_a_method_that_is_not_served_is_unimplemented(node: BareRuntime) -> None:
-    """A method that is not in the table is answered as by a runtime without it."""
-    channel = grpc.insecure_channel(
-        node.server.target, options=[("grpc.default_authority", "localhost")]
-    )
-    stream: Any = channel.unary_unary("/runtime.v1.RuntimeService/StreamContainers")
-    with channel, pytest.raises(grpc.RpcError) as caught:
-        stream(b"", timeout=60.0)
+    with grpc.insecure_channel(node.server.target) as channel:
+        stream: Any = channel.unary_unary("/runtime.v1.RuntimeService/StreamContainers")
+        with pytest.raises(grpc.RpcError) as caught:
+            stream(b"", timeout=60.0)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-# ---- what is protected: nothing
+def test_a_restart_keeps_the_path_and_the_state(crowd: Crowd) -> None:
+    """A socket with mode 0600 while it serves; nothing at the path while it does not."""
+    server = crowd.node.server
+    mode = os.stat(server.socket_path).st_mode
+    assert (stat.S_ISSOCK(mode), stat.S_IMODE(mode)) == (True, 0o600)
+    for _ in range(2):
+        server.stop()
+    assert not os.path.lexists(server.socket_path)
+    assert crowd.node.error("Version")[0] is grpc.StatusCode.UNAVAILABLE
+    for _ in range(2):
+        server.start()
+    with CriCalls(server.target) as calls:
+        listed = calls.call("ListContainers").containers
+    assert [each.id for each in listed] == [crowd.running, crowd.exited]
 
 
-def test_an_image_in_use_is_removed_and_its_layers_with_the_last_container(
-    node: BareRuntime,
+def test_an_impossible_socket_path_is_refused(node: BareRuntime, tmp_path: Path) -> None:
+    """Too long for sun_path, or in a directory that does not exist."""
+    for path in ("/" + "x" * 107, str(tmp_path / "absent" / "s")):
+        with pytest.raises(EmbeddedNodeError, match="cannot listen"):
+            EmbeddedServer(node.runtime, path).start()
+
+
+# ---- its failpoints
+
+
+@pytest.mark.parametrize("fault", [Delay(3600), Hang()])
+def test_a_call_that_is_late_goes_on_once_its_failpoint_is_deleted(
+    node: BareRuntime, fault: Failpoint
 ) -> None:
-    """RemoveImage succeeds, the container keeps running, and the space is freed when
-    the container is removed.
-    """
-    container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
-    node.call("RemoveImage", image={"image": node.app_id})
-    assert node.call("ImageStatus", image={"image": NAME}).HasField("image") is False
-    assert node.status(container_id).state == cri_pb2.CONTAINER_RUNNING
-    assert node.has_layer(APP)
-    node.call("RemoveContainer", container_id=container_id)
-    assert not node.has_layer(APP)
+    """Other calls are answered meanwhile."""
+    node.server.failpoints["ListImages"] = fault
+    hanging = node.calls.begin("ListImages")
+    assert node.server.failpoints.wait_for_calls("ListImages", 1, timeout_seconds=60)
+    node.call("Version")
+    assert not hanging.done()
+    del node.server.failpoints["ListImages"]
+    assert len(hanging.result().images) == 2
 
 
-def test_a_running_container_is_removed(node: BareRuntime) -> None:
-    """RemoveContainer kills it, and deletes its writable layer."""
-    container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
-    node.runtime.write_to_container(container_id, 10_000)
-    assert sum(file.stat().st_size for file in node.writable(container_id).iterdir()) == 10_000
-    node.call("RemoveContainer", container_id=container_id)
-    assert node.containers() == []
-    assert not node.writable(container_id).exists()
-
-
-def test_the_sandbox_image_is_removed_even_if_pinned_and_then_no_pod_starts(
-    node: BareRuntime,
-) -> None:
-    """Only clients respect `pinned`; without the image RunPodSandbox is NOT_FOUND."""
-    assert node.call("ImageStatus", image={"image": node.pause_id}).image.pinned
-    node.call("RemoveImage", image={"image": node.pause_id})
-    code, message = node.error("RunPodSandbox", config={"metadata": {"name": "web"}})
-    assert code is grpc.StatusCode.NOT_FOUND
-    assert message.endswith("image 'registry.k8s.io/pause:3.10': not found")
-
-
-# ---- names
-
-
-@pytest.mark.parametrize("digits", [6, 64])
-def test_a_prefix_is_accepted_in_place_of_an_id(node: BareRuntime, digits: int) -> None:
-    """Six characters find, and remove, a container, a sandbox and an image."""
-    sandbox_id = run_pod(node.calls, "web")
-    container_id = run_container(node.calls, sandbox_id, "web", NAME)
-    image_id = node.app_id.removeprefix("sha256:")
-    assert node.status(container_id[:digits]).id == container_id
-    assert node.call("ImageStatus", image={"image": image_id[:digits]}).image.id == node.app_id
-    assert (
-        node.call("ImageStatus", image={"image": f"sha256:{image_id[:digits]}"}).image.id
-        == node.app_id
-    )
-    node.call("RemoveContainer", container_id=container_id[:digits])
-    node.call("RemovePodSandbox", pod_sandbox_id=sandbox_id[:digits])
-    node.call("RemoveImage", image={"image": image_id[:digits]})
-    assert [each.id for each in node.runtime.removals] == [container_id, sandbox_id, node.app_id]
-
-
-def test_an_empty_name_and_a_prefix_of_several_are_errors(node: BareRuntime) -> None:
-    """Of 17 ids two begin with the same character: that prefix is refused, and
-    so is an empty one.
-    """
-    sandbox_id = run_pod(node.calls, "web")
-    ids = [run_container(node.calls, sandbox_id, f"c{number}", NAME) for number in range(17)]
-    firsts = [each[0] for each in ids]
-    shared = next(first for first in firsts if firsts.count(first) > 1)
-    for name in (shared, ""):
-        assert node.error("RemoveContainer", container_id=name)[0] is grpc.StatusCode.UNKNOWN
-    assert node.error("RemoveImage", image={"image": ""})[0] is grpc.StatusCode.UNKNOWN
-    assert len(node.containers()) == 17
-
-
-@pytest.mark.parametrize("by", ["tag", "other tag", "repository digest", "id"])
-def test_removing_an_image_by_any_name_drops_all_its_names(node: BareRuntime, by: str) -> None:
-    """containerd does not untag: a removal by name removes the image with
-    every tag, and its layers.
-    """
-    image = node.call("ImageStatus", image={"image": node.app_id}).image
-    names = {
-        "tag": image.repo_tags[0],
-        "other tag": image.repo_tags[1],
-        "repository digest": image.repo_digests[0],
-        "id": image.id,
-    }
-    node.call("RemoveImage", image={"image": names[by]})
-    assert [each.id for each in node.images()] == [node.pause_id]
-    assert not node.has_layer(APP)
-
-
-def test_a_short_name_means_the_docker_hub_and_latest(node: BareRuntime) -> None:
-    """References are normalized as the distribution library does it."""
-    image_id = node.runtime.add_image(["busybox"], [TOOL])
-    assert (
-        node.call("ImageStatus", image={"image": "docker.io/library/busybox:latest"}).image.id
-        == image_id
-    )
-    assert node.call("ImageStatus", image={"image": "busybox"}).image.repo_tags == [
-        "docker.io/library/busybox:latest"
-    ]
-
-
-def test_a_tag_that_is_pulled_again_moves(node: BareRuntime) -> None:
-    """The image that had the tag stays, with its digest only, and keeps its space."""
-    newer = node.runtime.add_image([NAME], [BASE, TOOL])
-    older = node.call("ImageStatus", image={"image": node.app_id}).image
-    assert node.call("ImageStatus", image={"image": NAME}).image.id == newer
-    assert (list(older.repo_tags), len(older.repo_digests)) == (
-        ["registry.example/team/app:stable"],
-        1,
-    )
-
-
-def test_an_image_may_have_neither_tags_nor_digests(node: BareRuntime) -> None:
-    """Such a stranded record is listed, and removed by id."""
-    stranded = node.runtime.add_image([], [TOOL])
-    image = node.call("ImageStatus", image={"image": stranded}).image
-    assert (list(image.repo_tags), list(image.repo_digests)) == ([], [])
-    node.call("RemoveImage", image={"image": stranded})
-    assert not node.has_layer(TOOL)
-
-
-# ---- what is not there
-
-
-def test_removing_an_absent_object_succeeds(node: BareRuntime) -> None:
-    """RemoveImage, RemoveContainer and the Stop and Remove calls of a sandbox are idempotent."""
-    for method, fields in (
-        ("StopContainer", {"container_id": "absent"}),
-        ("RemoveContainer", {"container_id": "absent"}),
-        ("StopPodSandbox", {"pod_sandbox_id": "absent"}),
-        ("RemovePodSandbox", {"pod_sandbox_id": "absent"}),
-        ("RemoveImage", {"image": {"image": "registry.example/absent:1"}}),
-    ):
-        node.call(method, **fields)
+def test_a_stop_drops_the_calls_that_hang(node: BareRuntime) -> None:
+    """They do nothing; after the restart the failpoint is still set."""
+    node.server.failpoints["RemoveImage"] = Hang()
+    hanging = node.calls.begin("RemoveImage", image={"image": NAME})
+    assert node.server.failpoints.wait_for_calls("RemoveImage", 1, timeout_seconds=60)
+    node.server.stop()
+    node.server.start()
+    assert hanging.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+    with CriCalls(node.server.target) as again:
+        assert again.error("RemoveImage", timeout_seconds=1.0, image={"image": NAME})[0] is LATE
     assert node.runtime.removals == ()
 
 
-def test_the_status_of_an_absent_object(node: BareRuntime) -> None:
-    """Of a container and a sandbox it is NOT_FOUND; of an image an answer without an image."""
-    assert node.error("ContainerStatus", container_id="absent")[0] is grpc.StatusCode.NOT_FOUND
-    assert node.error("PodSandboxStatus", pod_sandbox_id="absent")[0] is grpc.StatusCode.NOT_FOUND
-    assert not node.call("ImageStatus", image={"image": "absent"}).HasField("image")
+def test_a_fault_of_a_scenario_does_not_end_a_later_one_of_its_method(node: BareRuntime) -> None:
+    """The first ends while the second, which has replaced it, lasts on."""
+    first = {"action": "hang", "method": "ListImages", "at": "0s", "lasts": "200ms"}
+    second = Fault.model_validate({"action": "fail", "method": "ListImages", "at": "100ms"})
+    schedule = FaultSchedule((Fault.model_validate(first), second), node.server, [])
+    schedule.start(time.monotonic())
+    assert came_true(lambda: not schedule.running)
+    assert node.server.failpoints["ListImages"] == failpoint_of(second)
+    schedule.stop()
 
 
-def test_a_container_needs_its_sandbox_its_image_and_its_volumes(node: BareRuntime) -> None:
-    """CreateContainer names what is missing, and leaves no writable layer."""
-    sandbox_id = run_pod(node.calls, "web")
-    absent = {"image": "registry.example/absent:1"}
-    volume = {"container_path": "/data", "image": absent}
-    for sandbox, config in (
-        ("absent", {"image": {"image": NAME}}),
-        (sandbox_id, {"image": absent}),
-        (sandbox_id, {"image": {"image": NAME}, "mounts": [volume]}),
-    ):
-        code, message = node.error("CreateContainer", pod_sandbox_id=sandbox, config=config)
-        assert code is grpc.StatusCode.NOT_FOUND
-        assert "absent" in message
-    assert list((node.root / "containers").iterdir()) == []
-
-
-def test_a_container_starts_once_and_only_in_a_ready_sandbox(node: BareRuntime) -> None:
-    """StartContainer fails for a container that runs, and for one whose sandbox has died."""
-    sandbox_id = run_pod(node.calls, "web")
-    container_id = run_container(node.calls, sandbox_id, "web", NAME)
-    assert "CONTAINER_RUNNING state" in node.error("StartContainer", container_id=container_id)[1]
-    config = {"metadata": {"name": "late"}, "image": {"image": NAME}}
-    late = node.call("CreateContainer", pod_sandbox_id=sandbox_id, config=config).container_id
-    node.runtime.kill_sandbox(sandbox_id)
-    assert "is not running" in node.error("StartContainer", container_id=late)[1]
+def test_a_mistyped_method_is_refused(node: BareRuntime) -> None:
+    """A failpoint that is never reached would make its test pass without testing anything."""
+    with pytest.raises(KeyError, match="RemoveImages"):
+        node.server.failpoints["RemoveImages"] = Fail()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from signals.types import Signal
 from tests.nodes.dialects import CRI_O_1_36
 from tests.nodes.faults import Fail, Hang
 from tests.nodes.later import Later
-from tests.nodes.small_node import CONTAINERS, MIB, SmallNode, relieve
+from tests.nodes.small_node import MIB, SmallNode, outcome_of, relieve
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.surface.test_http_server import address_of, got
@@ -39,71 +38,26 @@ def crowd(small: SmallNode) -> tuple[str, str, list[str]]:
     return older, newest, images
 
 
-def test_the_log_of_a_container_is_removed_with_it_and_that_of_the_other_is_kept(
-    small_node: SmallNode,
-) -> None:
-    """Current and rotated files and the symlink of the older copy; nothing of the newest one."""
+def test_logs_go_with_their_containers_and_pods(small_node: SmallNode) -> None:
+    """Current and rotated files and the symlink of the older copy, none of the newest one; of a pod
+    that has vanished the directory too, once it has not changed for a moment."""
     older, newest, _ = crowd(small_node)
     gone, stays = small_node.log("web", older, 0), small_node.log("web", newest, 1)
+    job = small_node.log("job", small_node.gone_pod("job"))
     record = relieve(small_node.node(Signal.NODEFS_AVAILABLE, above=1, extent="all"))
-    assert small_node.removed("container") == [older]
-    assert sorted(path.name for path in stays.parent.iterdir()) == [
-        "1.log",
-        "1.log.20261121-120000",
-    ]
+    assert older in small_node.removed("container")
+    assert newest in small_node.containers()
+    assert {path.name for path in stays.parent.iterdir()} == {"1.log", "1.log.20261121-120000"}
     assert [os.readlink(link) for link in small_node.container_logs_dir.iterdir()] == [str(stays)]
-    assert not gone.exists()
-    assert record.errors == ()
-
-
-def test_the_log_directory_of_a_vanished_pod_is_removed_and_that_of_a_live_one_is_kept(
-    small_node: SmallNode,
-) -> None:
-    """And with it the symlinks that it leaves behind; `lost+found` stays."""
-    crowd(small_node)
-    gone = small_node.gone_pod("job")
-    logs = small_node.log("job", gone)
-    (small_node.pod_logs_dir / "lost+found").mkdir()
-    small_node.logs_of("web").mkdir(exist_ok=True)
-    relieve(small_node.node(Signal.NODEFS_AVAILABLE, above=1, extent="all"))
-    assert logs.exists() is False
+    assert (gone.exists(), job.exists(), record.errors) == (False, False, ())
     assert small_node.logs_of("job").exists(), "it changed just now: it may be in the making"
     record = relieve(small_node.node(Signal.NODEFS_AVAILABLE, above=1, extent="all", clock=Later()))
-    assert {path.name for path in small_node.pod_logs_dir.iterdir()} == {
-        "lost+found",
-        small_node.logs_of("web").name,
-    }
+    assert [path.name for path in small_node.pod_logs_dir.iterdir()] == [
+        small_node.logs_of("web").name
+    ]
     assert [o.verdict.name for o in record.removals if o.verdict.kind == "pod_log"] == [
         small_node.logs_of("job").name
     ]
-    assert list(small_node.container_logs_dir.iterdir()) == []
-
-
-def lists_of_one_collection(small: SmallNode) -> int:
-    """How often the containers are listed for the function that removes them."""
-    node = small.node(Signal.NODEFS_AVAILABLE, above=1)
-    before = small.failpoints.calls["ListContainers"]
-    relieve(node, CONTAINERS)
-    return small.failpoints.calls["ListContainers"] - before
-
-
-def test_where_no_container_may_go_they_are_listed_once_for_all_stages(
-    small_node: SmallNode,
-) -> None:
-    """With 500 containers a list takes 25 ms, and nothing has changed from stage to stage."""
-    pod = small_node.run_pod("web")
-    small_node.run(pod)
-    small_node.log("web", small_node.exited(pod, name="init"), container="init")
-    assert lists_of_one_collection(small_node) == 1
-
-
-def test_after_the_removal_of_a_container_the_next_stage_lists_anew_and_finds_its_sandbox_empty(
-    small_node: SmallNode,
-) -> None:
-    """So both go in one pass."""
-    small_node.gone_pod("job")
-    assert lists_of_one_collection(small_node) > 1
-    assert [removal.kind for removal in small_node.runtime.removals] == ["container", "sandbox"]
 
 
 def periodic(small: SmallNode, signal: Signal | None = None, above: int = 0, **fields: Any) -> str:
@@ -111,100 +65,55 @@ def periodic(small: SmallNode, signal: Signal | None = None, above: int = 0, **f
     return small.configuration(signal, above, **{"periodicGC": True, **fields})
 
 
+LOOPED = (
+    r'reclaimd_removals_total\{kind="container",result="removed"\} 1.0',
+    r'reclaimd_removals_total\{kind="image",result="removed"\} 3.0',
+    r'reclaimd_image_garbage_collected_total\{reason="space"\} 3.0',
+    r'reclaimd_image_garbage_collected_total\{reason="age"\} 0.0',
+    r'reclaimd_reclaimed_bytes_total\{kind="nominal",operation="GarbageCollectImages"\} [1-9]',
+    r'reclaimd_passes_total\{result="satisfied",trigger="interval"\} 0.0',
+)
+
+
 def test_the_loops_collect_without_pressure(small_node: SmallNode) -> None:
-    """The first pass of each comes at once: older copies go, and images from the high
-    mark down to the low one.
+    """The first pass of each comes at once: the older copy goes, and images from the high
+    mark down to the low one. The metrics have it; no pass of pressure has run.
     """
     older, newest, images = crowd(small_node)
     configuration = periodic(
-        small_node, imageGCHighThresholdPercent=2, imageGCLowThresholdPercent=1
+        small_node,
+        imageGCHighThresholdPercent=2,
+        imageGCLowThresholdPercent=1,
+        metricsAddress="127.0.0.1:0",
     )
     with Daemon("--config", configuration) as daemon:
-        assert came_true(lambda: daemon.logged("container garbage collection: removed 1 object"))
-        assert came_true(lambda: set(images) <= set(small_node.removed("image")))
-        assert not any("ReclaimPressure" in event["message"] for event in daemon.events)
-        assert small_node.removed("container") == [older]
         daemon.wait_for(lambda event: event.get("event") == "FreeDiskSpaceFailed")
-        assert daemon.stop() == 0
-    assert newest in small_node.containers()
-
-
-@pytest.mark.regression
-def test_what_the_loops_remove_is_in_the_metrics(small_node: SmallNode) -> None:
-    """One container and three images for space; no pass has run."""
-    crowd(small_node)
-    fields: dict[str, Any] = {
-        "imageGCHighThresholdPercent": 2,
-        "imageGCLowThresholdPercent": 1,
-        "metricsAddress": "127.0.0.1:0",
-    }
-    with Daemon("--config", periodic(small_node, **fields)) as daemon:
+        assert came_true(lambda: daemon.logged("container garbage collection: removed 1 object"))
         address = address_of(daemon)
-        wanted = (
-            r'reclaimd_removals_total\{kind="container",result="removed"\} 1.0',
-            r'reclaimd_removals_total\{kind="image",result="removed"\} 3.0',
-            r'reclaimd_image_garbage_collected_total\{reason="space"\} 3.0',
-            r'reclaimd_image_garbage_collected_total\{reason="age"\} 0.0',
-            (
-                r'reclaimd_reclaimed_bytes_total\{kind="nominal",operation="GarbageCollectImages"\}'
-                r" [1-9]"
-            ),
-            r'reclaimd_passes_total\{result="satisfied",trigger="interval"\} 0.0',
-        )
 
         def missing() -> list[str]:
             text = got(address, "/metrics")[1].decode()
-            return [series for series in wanted if not re.search(f"^{series}", text, re.MULTILINE)]
+            return [series for series in LOOPED if not re.search(f"^{series}", text, re.MULTILINE)]
 
         assert came_true(lambda: not missing()), missing()
+        assert not any("ReclaimPressure" in event["message"] for event in daemon.events)
+        assert daemon.stop() == 0
+    assert small_node.removed("container") == [older]
+    assert set(images) <= set(small_node.removed("image"))
+    assert newest in small_node.containers()
 
 
 def test_at_100_percent_there_is_no_image_loop(small_node: SmallNode) -> None:
-    """The container loop runs all the same."""
-    older, _, images = crowd(small_node)
-    with Daemon("--config", periodic(small_node, imageGCHighThresholdPercent=100)) as daemon:
-        assert came_true(lambda: daemon.logged("container garbage collection: removed 1 object"))
-        time.sleep(0.5)
-    assert small_node.removed("image") == []
-    assert images[0] in small_node.images()
-    assert small_node.removed("container") == [older]
-
-
-def test_a_failing_container_pass_is_an_event_each_time(small_node: SmallNode) -> None:
-    """A runtime that gives no list: the kubelet's reason, with what went wrong."""
-    small_node.failpoints["ListPodSandbox"] = Fail(grpc.StatusCode.UNKNOWN, "no list today")
+    """The container loop runs all the same, and each time that it fails is an event, with the
+    kubelet's reason and what went wrong."""
+    crowd(small_node)
+    small_node.failpoints["ListPodSandbox"] = Fail(
+        grpc.StatusCode.UNKNOWN, "no list today", times=1
+    )
     with Daemon("--config", periodic(small_node, imageGCHighThresholdPercent=100)) as daemon:
         event = daemon.wait_for(lambda event: event.get("event") == "ContainerGCFailed")
         assert "no list today" in event["message"]
-        small_node.failpoints.clear()
-
-
-STATES: dict[str, dict[str, Any]] = {
-    "off": {"periodicGC": False},
-    "off, and image GC at 100 percent": {"periodicGC": False, "imageGCHighThresholdPercent": 100},
-    "on": {"periodicGC": True},
-    "on, and image GC at 100 percent": {"periodicGC": True, "imageGCHighThresholdPercent": 100},
-    "on, with a maximum age": {"periodicGC": True, "imageMaximumGCAge": "1h"},
-}
-
-
-@pytest.mark.parametrize("fields", STATES.values(), ids=STATES.keys())
-def test_pressure_is_relieved_whatever_the_loops_are(
-    small_node: SmallNode, fields: dict[str, Any]
-) -> None:
-    """In every state of the periodic garbage collection, with nothing for it to
-    do, pressure still reclaims.
-    """
-    images = small_node.add_images(3)
-    small_node.run(small_node.run_pod("web"))
-    with Daemon(
-        "--config", small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, **fields)
-    ) as daemon:
-        daemon.wait_for(lambda event: event.get("result") == "satisfied")
-    assert len(small_node.removed("image")) == 1
-    assert set(small_node.removed("image")) < set(images), (
-        "all three are as old, to the tick of the clock"
-    )
+    assert small_node.removed("image") == []
 
 
 def test_pressure_is_relieved_while_a_periodic_removal_hangs(small_node: SmallNode) -> None:
@@ -279,34 +188,19 @@ def test_a_restart_makes_no_image_young_and_none_old(
     assert (found[old], found[new]) == ("too_young", "too_young")
 
 
-def corrupt(small: SmallNode, tmp_path: Path, content: bytes) -> tuple[str, Path, str]:
-    """An image, a state file with this content, and a configuration that names it."""
-    image = small.add_image("registry.example/old:1")
-    state, configuration = remembering(small, tmp_path)
-    state.parent.mkdir(mode=0o700)
-    state.write_bytes(content)
-    state.chmod(0o600)
-    return image, state, configuration
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"version": 99}', b"[1, 2]"])
+@pytest.mark.parametrize("content", [b"\xff\xfe", b'{"version": 99}'])
 def test_a_corrupt_state_file_is_a_warning(
     small_node: SmallNode, tmp_path: Path, content: bytes
 ) -> None:
-    """Said once, and every image counts as new."""
-    image, state, configuration = corrupt(small_node, tmp_path, content)
+    """A plan says so once, and every image counts as new; the daemon replaces the file."""
+    image = small_node.add_image("registry.example/old:1")
+    state, configuration = remembering(small_node, tmp_path)
+    state.parent.mkdir(mode=0o700)
+    state.write_bytes(content)
+    state.chmod(0o600)
     found, said = plan_of(small_node, configuration)
-    assert found[image] == "too_young"
-    assert said.count(str(state)) == 1
+    assert (found[image], said.count(str(state))) == ("too_young", 1)
     assert state.read_bytes() == content
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfe", b'{"version": 99}'])
-def test_the_daemon_replaces_a_corrupt_state_file(
-    small_node: SmallNode, tmp_path: Path, content: bytes
-) -> None:
-    """One that is no JSON, and one that is of another version: after a warning."""
-    image, state, configuration = corrupt(small_node, tmp_path, content)
     with Daemon("--config", configuration) as daemon:
         daemon.wait_for(
             lambda event: event["level"] == "warning" and str(state) in event["message"]
@@ -314,52 +208,37 @@ def test_the_daemon_replaces_a_corrupt_state_file(
         assert came_true(lambda: image.encode() in state.read_bytes())
 
 
-def test_a_state_file_that_cannot_be_written_is_a_warning(
-    small_node: SmallNode, tmp_path: Path
-) -> None:
-    """Its directory is a file: the daemon says so and does its work."""
-    images = small_node.add_images(2)
-    (tmp_path / "file").write_text("")
-    fields = {"stateFile": str(tmp_path / "file" / "images.json")}
-    with Daemon(
-        "--config", small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, **fields)
-    ) as daemon:
-        daemon.wait_for(
-            lambda event: event["level"] == "warning" and "state file" in event["message"]
-        )
-        daemon.wait_for(lambda event: event.get("result") == "satisfied")
-    assert len(small_node.removed("image")) == 1
-    assert set(small_node.removed("image")) < set(images)
-
-
-def test_what_the_keep_list_names_is_kept_in_every_mode(small_node: SmallNode) -> None:
-    """Under pressure that goes to the end of the row; the reason is in the record."""
-    images = small_node.add_images(3)
-    small_node.run(small_node.run_pod("web"))
-    node = small_node.node(
-        Signal.NODEFS_AVAILABLE,
-        above=60 * MIB,
-        keepImages=["registry.example/old/1", "registry.example/*/2:1"],
-    )
-    record = relieve(node)
-    assert small_node.removed("image") == images[:1]
-    kept = {o.verdict.id: (str(o.verdict.reason), str(o.verdict.rule)) for o in record.kept}
-    assert {kept[image] for image in images[1:]} == {("keep_list", "guard")}
-
-
 @pytest.mark.parametrize("extent", Extent)
-def test_the_newest_of_a_repository_stay_in_every_mode(
-    small_node: SmallNode, extent: Extent
+@pytest.mark.parametrize(
+    ("fields", "reason", "goes"),
+    [
+        (
+            {
+                "keepImages": [
+                    "registry.example/shop:1",
+                    "registry.example/*:2",
+                    "registry.example/*:3",
+                ]
+            },
+            "keep_list",
+            1,
+        ),
+        ({"keepNewestPerRepository": 2}, "newest_of_repository", 2),
+    ],
+)
+def test_what_the_configuration_keeps_is_kept_in_every_mode(
+    small_node: SmallNode, fields: dict[str, Any], reason: str, goes: int, extent: Extent
 ) -> None:
-    """Two of four, until the configuration is loaded anew without it."""
+    """Under pressure that goes to the end of the row, with the reason in the record; until the
+    configuration is loaded anew without it."""
     images = [small_node.add_image(f"registry.example/shop:{number}") for number in range(4)]
     small_node.run(small_node.run_pod("web"))
     pressure = small_node.fields(Signal.NODEFS_AVAILABLE, 60 * MIB, extent=str(extent))
-    node = small_node.node(**pressure, keepNewestPerRepository=2)
+    node = small_node.node(**pressure, **fields)
     record = relieve(node)
-    assert small_node.removed("image") == images[:2]
-    kept = {o.verdict.id: (str(o.verdict.reason), str(o.verdict.rule)) for o in record.kept}
-    assert {kept[image] for image in images[2:]} == {("newest_of_repository", "guard")}
+    assert small_node.removed("image") == images[:goes]
+    why = {each: outcome_of(record, each).verdict for each in images[goes:]}
+    assert {(str(v.reason), str(v.rule)) for v in why.values()} == {(reason, "guard")}
     assert node.reconfigure(load(None, {}, pressure)) == ()
     relieve(node)
     assert small_node.removed("image") == images

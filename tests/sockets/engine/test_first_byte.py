@@ -17,12 +17,11 @@ from eviction.engine.node import Node
 from eviction.engine.relief import TURNS
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass, Trigger
-from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, Result
-from signals.types import FsLayout, Signal
-from tests.nodes.faults import Fail, Hang
+from reclaim.types import Result
+from signals.types import Signal
+from tests.nodes.faults import Fail
 from tests.nodes.small_node import AN_HOUR, MIB, SmallNode, reason_of, result_of
 from tests.pure.values import filling
-from tests.sockets.conftest import SmallNodeFactory
 
 FAST, SLOW = 400 * MIB, 1  # bytes a second
 COPIES = 8  # dead ones that may go; the newest stays
@@ -82,7 +81,11 @@ def kinds(small: SmallNode) -> str:
     )
 
 
-@pytest.mark.regression
+def urgent(small: SmallNode, above: int, **fields: Any) -> Pass:
+    """A pass over a disk that fills fast, until almost so many images of 1 MiB have gone."""
+    return passed(small.node(Signal.NODEFS_AVAILABLE, above * MIB - MIB // 4, **fields), FAST)
+
+
 def test_on_a_disk_that_fills_images_go_beside_the_first_dead_container(
     small_node: SmallNode,
 ) -> None:
@@ -100,47 +103,29 @@ def test_on_a_disk_that_fills_images_go_beside_the_first_dead_container(
     assert len(small_node.removed("container")) == 1
     before = asked[: asked.index("RemoveImage")]
     assert before.count("ListImages") == 1
-    # the check of the container may be the first to come
+    # one for each plan, one for the checks; that of the container may be the first to come
     of_its_pod = before.count("ContainerStatus") > 0
-    assert before.count("ListContainers") - of_its_pod in (2, 3), (
-        "one for each plan, one for the checks"
-    )
+    assert before.count("ListContainers") - of_its_pod in (2, 3)
     assert str(record.result) == "satisfied"
 
 
-@pytest.mark.parametrize(
-    ("rate", "fields"),
-    [(SLOW, {}), (FAST, {"extent": "all"})],
-    ids=["a disk that does not fill", "extent: all"],
-)
-def test_with_time_or_as_the_kubelet_containers_go_before_images(
-    small_node: SmallNode, rate: int, fields: dict[str, Any]
-) -> None:
-    """The twin: all dead copies, then images."""
-    copies = dead_copies(small_node, "crashed")
-    images = small_node.add_images(6, MIB)
-    record = passed(small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB, **fields), rate)
-    gone = len(images) if fields else 2
-    assert kinds(small_node) == "C" * len(copies) + "I" * gone
-    assert [function.operation for function in record.functions] == [
-        DELETE_ALL_UNUSED_CONTAINERS,
-        DELETE_UNUSED_IMAGES,
-    ]
-
-
 def test_every_eighth_removal_is_a_container_until_it_is_enough(small_node: SmallNode) -> None:
-    """16 images are needed: three containers go beside them, the other five stay, and
-    each function has its own.
-    """
+    """16 images are needed: three containers go beside them, the other five stay, and each function
+    has its own. A dry run before told the same images."""
     copies = dead_copies(small_node, "crashed")
     images = small_node.add_images(20, MIB)
-    record = passed(small_node.node(Signal.NODEFS_AVAILABLE, above=16 * MIB - MIB // 4), FAST)
+    dry = urgent(small_node, 16, dry_run=True)
+    assert small_node.removed() == []
+    assert {o.verdict.id for o in dry.removals if o.verdict.kind == "image"} == set(images[:16])
+    record = urgent(small_node, 16)
     assert kinds(small_node) == ("C" + "I" * (TURNS - 1)) * 2 + "CII"
-    assert small_node.removed("image") == images[:16]
-    assert small_node.removed("container") == copies[:3]
     of_containers, of_images = record.functions
-    assert {outcome.verdict.id for outcome in of_images.outcomes} == set(images[:16])
-    assert {outcome.verdict.id for outcome in of_containers.outcomes} == set(copies[:3])
+    for function, kind, gone in (
+        (of_images, "image", images[:16]),
+        (of_containers, "container", copies[:3]),
+    ):
+        assert small_node.removed(kind) == gone
+        assert {outcome.verdict.id for outcome in function.outcomes} == set(gone)
     assert {reason_of(record, each) for each in copies[3:]} == {"relieved"}
     assert of_images.nominal_bytes == 16 * MIB
 
@@ -158,98 +143,27 @@ def test_an_image_that_a_dead_container_pins_goes_after_it_in_the_same_pass(
     small_node.first_detected[pinned] -= AN_HOUR
     unused = small_node.add_images(2, MIB)
     dead = small_node.gone_pod("job", image="registry.example/job:1")
-    record = passed(small_node.node(Signal.NODEFS_AVAILABLE, above=6 * MIB - MIB // 4), FAST)
+    record = urgent(small_node, 6)
     went = small_node.removed()
     assert went.index(pinned) > went.index(dead)
     assert {result_of(record, each) for each in (*unused, dead, pinned)} == {str(Result.REMOVED)}
     assert str(record.result) == "satisfied"
 
 
-def test_where_side_by_side_is_not_enough_the_rest_of_the_row_follows(
-    small_node: SmallNode,
+@pytest.mark.parametrize("method", ["ListImages", "ListContainers"])
+def test_what_cannot_be_listed_is_an_error_and_the_others_go(
+    small_node: SmallNode, method: str
 ) -> None:
-    """Sandboxes and logs of vanished pods go after containers and images, and
-    each object has one outcome.
-    """
-    gone = small_node.gone_pod("gone")
-    copies, images = dead_copies(small_node, "crashed"), small_node.add_images(3, MIB)
-    record = passed(small_node.node(Signal.NODEFS_AVAILABLE, above=200 * MIB), FAST)
-    assert set(small_node.removed("container")) == {gone, *copies}
-    assert small_node.removed("image") == images
-    assert len(small_node.removed("sandbox")) == 1
-    tried = [outcome.verdict.id for outcome in record.removals]
-    assert len(tried) == len(set(tried))
-    assert str(record.result) == "not_enough"
-
-
-def test_a_dry_run_and_the_plan_tell_the_same_order(small_node: SmallNode) -> None:
-    """What a dry run on the filling disk would remove is what the pass then
-    removes; the plan says why.
-    """
-    dead_copies(small_node, "crashed")
-    small_node.add_images(12, MIB)
-    pressed: dict[str, Any] = {"signal": Signal.NODEFS_AVAILABLE, "above": 10 * MIB - MIB // 4}
-    dry = small_node.node(dry_run=True, **pressed)
-    would = {outcome.verdict.id for outcome in passed(dry, FAST).removals}
-    assert small_node.removed() == []
-    passed(small_node.node(**pressed), FAST)
-    assert set(small_node.removed()) == would
-
-
-def test_a_container_whose_removal_hangs_is_parked_and_images_go_on(small_node: SmallNode) -> None:
-    """It holds one of the removals in flight, and nothing else."""
-    copies = dead_copies(small_node, "crashed")
-    images = small_node.add_images(9, MIB)
-    small_node.failpoints["RemoveContainer"] = Hang(times=1)
-    node = small_node.node(
-        Signal.NODEFS_AVAILABLE,
-        above=9 * MIB - MIB // 4,
-        parallelRemovals=2,
-        removalPatience="0.5s",
-    )
-    record = passed(node, FAST)
-    assert set(small_node.removed("image")) == set(images)
-    # two may have gone at once
-    parked = [each for each in copies if result_of(record, each) == str(Result.PARKED)]
-    assert len(parked) == 1
-    small_node.failpoints.clear()
-
-
-def test_where_images_have_a_disk_of_their_own_nothing_is_side_by_side(
-    make_small_node: SmallNodeFactory,
-) -> None:
-    """Split: its row has images only, and no container is touched for them."""
-    small = make_small_node(FsLayout.SPLIT)
-    dead_copies(small, "crashed")
-    images = small.add_images(3, MIB)
-    record = passed(small.node(Signal.IMAGEFS_AVAILABLE, above=2 * MIB), FAST)
-    assert small.removed() == images[:2]
-    assert record.row == (DELETE_UNUSED_IMAGES,)
-
-
-def test_images_that_cannot_be_listed_are_an_error_and_containers_go(small_node: SmallNode) -> None:
-    """Both are read at once, but the containers do not need the images: more than a few
-    of them are planned alone.
-    """
+    """Both are read at once, but neither needs the other: more than a few containers are planned
+    alone."""
     copies = dead_copies(small_node, "crashed", writes=MIB)
-    small_node.add_images(6, MIB)
-    small_node.failpoints["ListImages"] = Fail(grpc.StatusCode.UNKNOWN, "no images today")
-    record = passed(small_node.node(Signal.NODEFS_AVAILABLE, above=3 * MIB - MIB // 4), FAST)
-    assert small_node.removed() == copies[:3]
-    assert "no images today" in "; ".join(record.errors)
-    assert str(record.result) == "satisfied"
-
-
-def test_containers_that_cannot_be_listed_are_an_error_and_images_go(small_node: SmallNode) -> None:
-    """Their list fails, that of the images does not: the pass goes on, and is told of both."""
-    dead_copies(small_node, "crashed")
     images = small_node.add_images(6, MIB)
-    node = small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB)
+    node = small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB - MIB // 4)
     node.detection.images()
-    small_node.failpoints["ListContainers"] = Fail(
-        grpc.StatusCode.UNKNOWN, "no list today", times=3
-    )  # side by side, with the images, and alone
+    # side by side, with the images, and alone
+    times = 3 if method == "ListContainers" else None
+    small_node.failpoints[method] = Fail(grpc.StatusCode.UNKNOWN, "no list today", times=times)
     record = passed(node, FAST)
-    assert small_node.removed("image") == images[:2]
+    assert small_node.removed() == (copies if method == "ListImages" else images)[:2]
     assert "no list today" in "; ".join(record.errors)
     assert str(record.result) == "satisfied"

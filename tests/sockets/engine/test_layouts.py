@@ -1,17 +1,22 @@
-"""Which functions a signal calls in which layout, checked on what was really removed
-from two real filesystems.
+"""Which functions a signal calls in which layout, checked on what was really removed from real
+filesystems; and which runtime is asked where they are.
 """
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import pytest
 
+from eviction.configuration.effective import load
 from eviction.drill.runtime.private_mounts import mount_tmpfs, unmount
+from eviction.engine.view import NodeView
 from eviction.records.passes import Trigger
+from eviction.surface.check import CheckOptions, check
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
-from tests.reclaimd_process import came_true
 from tests.sockets.conftest import SmallNodeFactory
 
 CONTAINERS, IMAGES = DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
@@ -25,61 +30,48 @@ ROWS = {
     (SPLIT, "nodefs"): (CONTAINERS,),
     (SPLIT, "imagefs"): (IMAGES,),
 }
-
-
-def crowd(small: SmallNode) -> tuple[str, str]:
-    """An old image, a running pod, and a dead container of a pod that is gone."""
-    image = small.add_image("registry.example/old:1")
-    small.run(small.run_pod("web"))
-    return image, small.gone_pod("gone", writes=2 * MIB)
+APART = {(layout, name): ROWS[SPLIT, name] for layout, name in ROWS if layout is not SPLIT}
+"""With writable layers on a filesystem of their own, as for the kubelet (HasDedicatedImageFs and
+HasDedicatedContainerFs), whether images are with its data or not."""
 
 
 @pytest.mark.parametrize("unit", ["available", "inodesFree"])
-@pytest.mark.parametrize(("layout", "filesystem"), ROWS)
+@pytest.mark.parametrize(
+    ("layout", "filesystem", "apart", "row"),
+    [(*key, False, row) for key, row in ROWS.items()]
+    + [(*key, True, row) for key, row in APART.items()],
+)
 def test_pressure_calls_its_row_and_nothing_else(
-    make_small_node: SmallNodeFactory, layout: FsLayout, filesystem: str, unit: str
+    make_small_node: SmallNodeFactory,
+    layout: FsLayout,
+    filesystem: str,
+    apart: bool,
+    row: tuple[str, ...],
+    unit: str,
 ) -> None:
-    """Only objects on the filesystem under pressure are removed."""
-    small = make_small_node(layout)
-    image, container = crowd(small)
+    """An old image and a dead container: only objects on the filesystem under pressure are removed,
+    and it gains their space."""
+    small = make_small_node(layout, containers_apart=apart)
+    image = small.add_image("registry.example/old:1")
+    small.run(small.run_pod("web"))
+    container = small.gone_pod("gone", writes=2 * MIB)
+    before = small.available(small.image_disk)
     signal = Signal(f"{filesystem}.{unit}")
     record = relieve(
         small.node(signal, above=3000 if signal.counts_inodes else 60 * MIB, extent="all")
     )
-    row = ROWS[layout, filesystem]
-    assert record.decision.layout is layout
-    assert record.row == row
+    assert (record.decision.layout, record.row) == (SPLIT if apart else layout, row)
     assert small.removed("container") == ([container] if CONTAINERS in row else [])
     assert small.removed("image") == ([image] if IMAGES in row else [])
+    with_images = small.container_disk == small.image_disk and CONTAINERS in row
+    gained = 4 * MIB * (IMAGES in row) + 2 * MIB * with_images
+    assert 0 <= small.available(small.image_disk) - before - gained < MIB
     assert str(record.result) == "not_enough"
     if not row:
         assert "its row of the reclaim table is empty" in record.reason
-        assert small.failpoints.calls["ListContainers"] == 0, (
-            "the runtime is not asked without need"
-        )
+        assert small.failpoints.calls["ListContainers"] == 0, "it is not asked without need"
 
 
-@pytest.mark.regression
-@pytest.mark.parametrize(
-    "kubelets", [SINGLE, DEDICATED], ids=["images with the kubelet's data", "each on its own"]
-)
-@pytest.mark.parametrize("filesystem", ["nodefs", "imagefs"])
-def test_writable_layers_on_a_filesystem_of_their_own_are_the_split_layout(
-    make_small_node: SmallNodeFactory, kubelets: FsLayout, filesystem: str
-) -> None:
-    """As for the kubelet (HasDedicatedImageFs and HasDedicatedContainerFs): each
-    signal calls its row of split.
-    """
-    small = make_small_node(kubelets, containers_apart=True)
-    image, container = crowd(small)
-    record = relieve(small.node(Signal(f"{filesystem}.available"), above=60 * MIB, extent="all"))
-    assert record.decision.layout is SPLIT
-    assert record.row == ROWS[SPLIT, filesystem]
-    assert small.removed("container") == ([container] if CONTAINERS in record.row else [])
-    assert small.removed("image") == ([image] if IMAGES in record.row else [])
-
-
-@pytest.mark.regression
 def test_writable_layers_apart_from_the_images_have_the_thresholds_of_nodefs(
     make_small_node: SmallNodeFactory,
 ) -> None:
@@ -91,7 +83,6 @@ def test_writable_layers_apart_from_the_images_have_the_thresholds_of_nodefs(
     record = relieve(small.node(evictionHard={"nodefs.available": "50%"}, extent="all"))
     assert record.decision.acted_on is not None
     assert record.decision.acted_on.signal is Signal.CONTAINERFS_AVAILABLE
-    assert record.row == (CONTAINERS,)
     assert (small.removed("container"), small.removed("image")) == ([container], [])
     assert str(record.result) == "satisfied"
 
@@ -101,92 +92,85 @@ def test_pressure_on_imagefs_is_relieved_though_nodefs_is_full_for_ever(
 ) -> None:
     """No function relieves the kubelet's filesystem; imagefs is relieved, and by one image only."""
     small = make_small_node(DEDICATED)
-    images = [small.add_image(f"registry.example/old/{n}:1") for n in range(4)]
+    images = small.add_images(4)
     small.run(small.run_pod("web"))
     node = small.node(
         Signal.IMAGEFS_AVAILABLE, above=MIB, evictionHard={"nodefs.available": str(60 * MIB)}
     )
     small.fill(8 * MIB)
     assert node.locate() is None
-    _, decision = node.look()
-    met = {str(t.signal) for t in decision.thresholds_met}
-    assert met == {"nodefs.available", "imagefs.available", "containerfs.available"}, (
-        "containerfs follows imagefs here"
-    )
-    before = small.available(small.image_disk)
-    record = node.relieve(*node.look(), Trigger.INTERVAL)
+    observations, decision = node.look()
+    assert {str(t.signal) for t in decision.thresholds_met} == {
+        "nodefs.available",
+        "imagefs.available",
+        "containerfs.available",  # follows imagefs here
+    }
+    record = node.relieve(observations, decision, Trigger.INTERVAL)
     assert small.removed("image") == images[:1]
-    assert small.available(small.image_disk) - before >= 4 * MIB
     assert record.decision.acted_on is not None
     assert record.decision.acted_on.signal is Signal.IMAGEFS_AVAILABLE
     assert str(record.result) == "not_enough"
 
 
-def test_in_the_split_layout_the_writable_layers_free_nodefs(
-    make_small_node: SmallNodeFactory,
-) -> None:
-    """Dead containers free the filesystem that the kubelet is on, and the images are on another."""
-    small = make_small_node(SPLIT)
-    _, container = crowd(small)
-    nodefs, imagefs = small.available(small.disk), small.available(small.image_disk)
-    record = relieve(small.node(Signal.NODEFS_AVAILABLE, above=MIB))
-    assert small.removed("container") == [container]
-    assert str(record.result) == "satisfied"
-    assert small.available(small.disk) - nodefs >= 2 * MIB
-    assert small.available(small.image_disk) == imagefs
-
-
-def test_in_the_dedicated_layout_both_functions_free_imagefs(
-    make_small_node: SmallNodeFactory,
-) -> None:
-    """Containers first; with 3 MiB needed, their 2 MiB are not enough and one
-    image is removed as well.
-    """
-    small = make_small_node(DEDICATED)
-    image, container = crowd(small)
-    nodefs, imagefs = small.available(small.disk), small.available(small.image_disk)
-    record = relieve(small.node(Signal.IMAGEFS_AVAILABLE, above=3 * MIB))
-    assert (small.removed("container"), small.removed("image")) == ([container], [image])
-    assert str(record.result) == "satisfied"
-    assert small.available(small.image_disk) - imagefs >= 6 * MIB
-    assert small.available(small.disk) == nodefs
-
-
 def test_a_filesystem_mounted_over_the_images_while_running_changes_the_layout(
-    make_small_node: SmallNodeFactory,
+    small_node: SmallNode,
 ) -> None:
     """The layout is derived from the mounts at each observation."""
-    small = make_small_node(SINGLE)
-    crowd(small)
-    node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
+    node = small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
     assert node.locate() is None
     assert node.look()[1].layout is SINGLE
-    mount_tmpfs(str(small.images_root), 16 * MIB, 1000)
+    mount_tmpfs(str(small_node.images_root), 16 * MIB, 1000)
     try:
         observations, decision = node.look()
-        assert decision.layout is DEDICATED
-        assert decision.row == ()
+        assert (decision.layout, decision.row) == (DEDICATED, ())
         assert observations.signals[Signal.IMAGEFS_AVAILABLE].capacity == 16 * MIB
         assert observations.signals[Signal.NODEFS_AVAILABLE].capacity == 64 * MIB
     finally:
-        unmount(str(small.images_root))
+        unmount(str(small_node.images_root))
     decision = node.look()[1]
     assert (decision.layout, decision.row) == (SINGLE, (CONTAINERS, IMAGES))
 
 
-def test_until_the_runtime_has_reported_where_its_images_are_no_function_is_called(
-    small_node: SmallNode,
+# ---- where no endpoint is configured
+
+
+def test_a_socket_that_comes_after_the_start_is_found_and_then_kept(
+    small_node: SmallNode, tmp_path: Path
 ) -> None:
-    """Without a layout there is no row: pressure is reported, and nothing is removed."""
-    crowd(small_node)
-    small_node.server.stop()
-    node = small_node.node(Signal.NODEFS_AVAILABLE, above=MIB)
-    assert "ImageFsInfo" in (node.locate() or "")
-    observations, decision = node.look()
-    assert [str(t.signal) for t in decision.thresholds_met] == ["nodefs.available"]
-    assert "ReclaimPressure" in decision.conditions
-    assert (decision.layout, decision.acted_on, decision.row) == (None, None, ())
-    assert {str(each.role) for each in observations.unavailable} == {"imagefs", "containerfs"}
-    small_node.server.start()
-    assert came_true(lambda: node.locate() is None)
-    assert node.look()[1].layout is SINGLE
+    """At the start there is none, so the first usual place is named; the runtime then listens at
+    the second one. Later that of another runtime is at the first: lists of two would be mixed."""
+    places = [tmp_path / "first.sock", tmp_path / "second.sock"]
+    first, second = (f"unix://{place}" for place in places)
+    node = small_node.node(containerRuntimeEndpoint="", usual_endpoints=(first, second))
+    node.prepare()
+    assert (node.locate() or "").startswith(f"{first}: ImageFsInfo failed with UNAVAILABLE")
+    places[1].symlink_to(small_node.server.socket_path)
+    assert node.locate() is None
+    assert node.summary.paths.imagefs is not None
+    places[1].rename(places[0])
+    node.locate()
+    assert node.endpoint.runtime == second
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_only_a_socket_that_exists_was_found(tmp_path: Path, there: bool) -> None:
+    """The first in the usual order; a file of that name is none. Where none is found, it is said
+    which were tried, once for all filesystems."""
+    first, second = f"unix://{tmp_path}/first.sock", f"unix://{tmp_path}/second.sock"
+    (tmp_path / "first.sock").write_text("")
+    with socket.socket(socket.AF_UNIX) as listening:
+        if there:
+            listening.bind(str(tmp_path / "second.sock"))
+        configuration = load(None, {}, {"kubeletConfig": "", "rootDirectory": str(tmp_path)})
+        node = NodeView(configuration, usual_endpoints=[first, second])
+        remark = f"no endpoint configured, and no socket found; tried {first}, {second}"
+        if there:
+            remark = f"no endpoint configured; using {second}"
+        else:
+            node.locate()
+        assert (node.endpoint.found, node.endpoint.remark) == (there, remark)
+        *lines, last = check(node, CheckOptions()).lines
+        assert last == f"runtime: {remark}"
+        told = [line for line in lines if line.endswith(f"({remark})")]
+        assert [line.partition(":")[0] for line in told] == ["imagefs, containerfs"] * (not there)
+        node.close()

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from reclaim.program.function import (
     Program,
     ProgramUser,
 )
-from reclaim.types import RemovalFailed
 from tests.descriptors import no_descriptor_left
 from tests.reclaimd_process import came_true
 from tests.sockets.program.scripts import (
@@ -71,29 +71,91 @@ def nothing_is_left() -> Iterator[None]:
         assert children() <= processes
 
 
-def test_a_program_that_exits_with_0_has_run(tmp_path: Path, runs: Runs) -> None:
-    """Each line that it prints is logged, also the last one without an end, and those of its
-    errors.
-    """
-    assert (
-        runs.run(
-            script(tmp_path, "echo one; echo; echo two; printf three; sleep 0.1; echo four >&2")
+LEAVES_BARE = (
+    "exec env -i setsid sh -c 'setsid sleep 600 & echo $! >part; mv part pid; exec sleep 600'"
+)
+BLOCKED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}  # as the daemon blocks them
+PROGRAMS: dict[str, tuple[str, float, str, list[str]]] = {
+    "exits with 0, and has printed": (
+        "echo one; echo; echo two; printf three; sleep 0.1; echo four >&2",
+        LONG_SECONDS,
+        "",
+        ["four", "one", "three", "two"],
+    ),
+    "exits with another code": (
+        "echo 'the cache is locked' >&2; exit 3",
+        LONG_SECONDS,
+        "exited with 3; its last line: the cache is locked",
+        ["the cache is locked"],
+    ),
+    "is ended by a signal": ("kill -SEGV $$", LONG_SECONDS, "was ended by SIGSEGV", []),
+    "tidies up at SIGTERM": (
+        "trap 'touch $1/tidied; exit 0' TERM; echo begun; sleep 600 & wait",
+        1.0,
+        "had not ended after 1 s; its last line: begun",
+        ["begun"],
+    ),
+    "ignores SIGTERM, as does what it has started": (
+        "trap '' TERM; sleep 600 & echo $! >$1/pid; while :; do sleep 600; done",
+        1.0,
+        "had not ended after 1 s; SIGTERM has not ended it, SIGKILL has",
+        [],
+    ),
+    "closes its outputs and hangs": (
+        "exec >/dev/null 2>&1; sleep 600",
+        0.5,
+        "had not ended after 0.5 s",
+        [],
+    ),
+    "leaves one of its group, which holds the output": (
+        "sleep 600 & echo $! >$1/pid; echo done",
+        LONG_SECONDS,
+        "",
+        ["done"],
+    ),
+    "forks and leaves": (FORKS_AND_LEAVES, LONG_SECONDS, "", []),
+    "forks and leaves with another environment, twice": (
+        f"cd $1; ({LEAVES_BARE}) & until test -e pid; do :; done",
+        LONG_SECONDS,
+        "",
+        [],
+    ),
+    "forks and leaves, and hangs": (
+        f"{FORKS_AND_LEAVES}; sleep 600",
+        2.0,
+        "had not ended after 2 s",
+        [],
+    ),
+    "kills its supervisor": (
+        "echo $$ >$1/pid; kill -KILL $PPID; sleep 600",
+        LONG_SECONDS,
+        "was ended by SIGKILL",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", PROGRAMS)
+def test_what_becomes_of_a_program(tmp_path: Path, runs: Runs, what: str) -> None:
+    """What is told of it, which of its lines are logged, and that nothing of it is left, nor is
+    anything waited for that it has left behind. It has SIGTERM though the daemon blocks that."""
+    text, timeout, told, lines = PROGRAMS[what]
+    path = script(tmp_path, text)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
+    started = time.monotonic()
+    try:
+        assert runs.run(path, str(tmp_path), timeout=timeout) == (
+            f"the program {path} {told}" if told else ""
         )
-        == ""
-    )
-    assert sorted(runs.lines) == ["four", "one", "three", "two"]
-
-
-def test_a_program_that_exits_with_another_code_has_failed(tmp_path: Path, runs: Runs) -> None:
-    """Its last line is part of the sentence, that of its errors first."""
-    path = script(tmp_path, "echo 'the cache is locked' >&2; echo working; exit 3")
-    assert runs.run(path) == f"the program {path} exited with 3; its last line: the cache is locked"
-
-
-def test_a_program_that_a_signal_ends_has_failed(tmp_path: Path, runs: Runs) -> None:
-    """By the name of the signal."""
-    path = script(tmp_path, "kill -SEGV $$")
-    assert runs.run(path) == f"the program {path} was ended by SIGSEGV"
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) >= BLOCKED
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert time.monotonic() - started < LONG_SECONDS / 2
+    assert sorted(runs.lines) == lines
+    assert (tmp_path / "tidied").exists() is ("tidies" in what)
+    if "pid" in text:
+        assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
+    assert Runs().run(script(tmp_path, "exit 0", name="next")) == ""
 
 
 def test_what_a_program_is_told(tmp_path: Path, runs: Runs) -> None:
@@ -162,71 +224,22 @@ def test_what_cannot_be_started_fails_in_one_sentence(tmp_path: Path, runs: Runs
     assert runs.run(path) == f"{told}No such file or directory{hint}"
 
 
-# ---- programs that do not end
+# ---- beside it
 
 
-def test_a_program_that_takes_too_long_is_ended_by_sigterm(tmp_path: Path, runs: Runs) -> None:
-    """It may tidy up, and has failed even if it exits with 0 then."""
-    path = script(
-        tmp_path, f"trap 'touch {tmp_path}/tidied; exit 0' TERM; echo begun; sleep 600 & wait"
-    )
-    assert (
-        runs.run(path, timeout=1.0)
-        == f"the program {path} had not ended after 1 s; its last line: begun"
-    )
-    assert (tmp_path / "tidied").exists()
-
-
-def test_a_program_that_ignores_sigterm_is_killed_with_its_group(
-    tmp_path: Path, runs: Runs
-) -> None:
-    """5 s later, and so is what it has started."""
-    path = script(
-        tmp_path, f"trap '' TERM; sleep 600 & echo $! > {tmp_path}/pid; while :; do sleep 600; done"
-    )
-    told = f"the program {path} had not ended after 1 s; SIGTERM has not ended it, SIGKILL has"
-    assert runs.run(path, timeout=1.0) == told
-    assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
-
-
-@pytest.mark.regression
-def test_sigterm_reaches_a_program_although_the_daemon_blocks_it(
-    tmp_path: Path, runs: Runs
-) -> None:
-    """A child begins with the signals blocked that are blocked where it is started."""
-    path = script(tmp_path, f"trap 'touch {tmp_path}/tidied; exit 0' TERM; sleep 600 & wait")
-    blocked = signal.pthread_sigmask(
-        signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-    )
-    try:
-        assert runs.run(path, timeout=1.0).endswith("had not ended after 1 s")
-        assert signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-    assert (tmp_path / "tidied").exists()
-
-
-def test_a_program_that_closes_its_outputs_and_hangs_is_ended(tmp_path: Path, runs: Runs) -> None:
-    """Its outputs are not what is waited for."""
-    path = script(tmp_path, "exec >/dev/null 2>&1; sleep 600")
-    assert runs.run(path, timeout=0.5) == f"the program {path} had not ended after 0.5 s"
-
-
-def test_a_stop_ends_a_program(tmp_path: Path, runs: Runs) -> None:
-    """Long before its time is over."""
-    path = script(tmp_path, f"touch {tmp_path}/begun; sleep 600")
-
-    def stop() -> None:
-        came_true((tmp_path / "begun").exists)
+def test_a_program_beside_another_runs_until_it_is_told_to_stop(tmp_path: Path, runs: Runs) -> None:
+    """It runs once at a time, and the end of another ends nothing of it; a stop ends it long before
+    its time is over, and what has left it."""
+    program = runs.program(script(tmp_path, f"setsid sleep 600 & echo $! > {tmp_path}/pid; wait"))
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(runs.run_program, program)
+        left = number_in(tmp_path / "pid")
+        assert runs.run_program(program).endswith("runs already")
+        assert Runs().run(script(tmp_path, "exit 0", name="another")) == ""
+        assert is_there(left)
         runs.stopping.set()
-
-    stopper = threading.Thread(target=stop)
-    stopper.start()
-    assert runs.run(path) == f"the program {path} was ended because reclaimd was told to stop"
-    stopper.join()
-
-
-# ---- programs that print
+        assert told.result(LONG_SECONDS).endswith("was ended because reclaimd was told to stop")
+    assert came_true(lambda: not is_there(left))
 
 
 def test_a_program_that_prints_for_ever_is_read_and_ended(tmp_path: Path, runs: Runs) -> None:
@@ -242,75 +255,6 @@ def test_a_program_that_prints_for_ever_is_read_and_ended(tmp_path: Path, runs: 
     assert 2 * KEPT_BYTES < int(more.removeprefix("[").split()[0]) < readings * KEPT_BYTES
 
 
-def test_a_line_without_an_end_is_cut(tmp_path: Path, runs: Runs) -> None:
-    """A line is as long as 1 KiB, and the output as 64 KiB."""
-    assert runs.run(script(tmp_path, "head -c 200000 /dev/zero | tr '\\0' x")) == ""
-    line, more = runs.lines
-    assert line == "x" * 1024 + " …"
-    assert more == f"[{200000 - KEPT_BYTES} bytes more that it has printed are not logged]"
-
-
-def test_what_is_not_text_is_logged_as_escapes(tmp_path: Path, runs: Runs) -> None:
-    """Whatever it is."""
-    assert runs.run(script(tmp_path, r"printf 'a\377b\n'")) == ""
-    assert runs.lines == ["a\\xffb"]
-
-
-# ---- programs that leave something behind
-
-
-def test_what_is_left_of_the_group_ends_with_the_program(tmp_path: Path, runs: Runs) -> None:
-    """Although it holds the output, nobody waits for it."""
-    path = script(tmp_path, f"sleep 600 & echo $! > {tmp_path}/pid; echo done")
-    started = time.monotonic()
-    assert runs.run(path) == ""
-    assert time.monotonic() - started < LONG_SECONDS / 2
-    assert runs.lines == ["done"]
-    assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
-
-
-def test_a_program_that_forks_and_leaves_is_ended_with_what_it_left(
-    tmp_path: Path, runs: Runs
-) -> None:
-    """A second fork and a session of its own: it comes to its supervisor, and held nobody up."""
-    started = time.monotonic()
-    assert runs.run(script(tmp_path, FORKS_AND_LEAVES), str(tmp_path)) == ""
-    assert time.monotonic() - started < LONG_SECONDS / 2
-    assert runs.lines == []
-    assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
-
-
-def test_what_has_left_with_another_environment_is_ended(tmp_path: Path, runs: Runs) -> None:
-    """And what it has started in its turn, in a session of its own again."""
-    leaves = (
-        "exec env -i setsid sh -c 'setsid sleep 600 & echo $! >part; mv part pid; exec sleep 600'"
-    )
-    path = script(tmp_path, f"cd $1; ({leaves}) & until test -e pid; do :; done")
-    assert runs.run(path, str(tmp_path)) == ""
-    assert runs.lines == []
-    assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
-
-
-def test_what_left_a_program_that_is_ended_is_ended_too(tmp_path: Path, runs: Runs) -> None:
-    """At its timeout."""
-    path = script(tmp_path, f"{FORKS_AND_LEAVES}; sleep 600")
-    assert "had not ended after 2 s" in runs.run(path, str(tmp_path), timeout=2.0)
-    assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
-
-
-def test_what_another_run_has_left_is_not_touched(tmp_path: Path, runs: Runs) -> None:
-    """Two programs at a time: the end of one ends nothing of the other."""
-    first = script(tmp_path, f"setsid sleep 600 & echo $! > {tmp_path}/pid; wait", name="first")
-    thread = threading.Thread(target=lambda: runs.run(first))
-    thread.start()
-    left = number_in(tmp_path / "pid")
-    assert Runs().run(script(tmp_path, "exit 0", name="second")) == ""
-    assert is_there(left)
-    runs.stopping.set()
-    thread.join()
-    assert came_true(lambda: not is_there(left))
-
-
 def test_a_program_whose_lines_nobody_can_take_is_killed(tmp_path: Path, runs: Runs) -> None:
     """A defect of ours leaves no process behind."""
 
@@ -321,31 +265,6 @@ def test_a_program_whose_lines_nobody_can_take_is_killed(tmp_path: Path, runs: R
     with pytest.raises(ValueError, match="a line"):
         runs.stage(Program(PRUNE, (path, str(tmp_path)), LONG_SECONDS, log)).remove(RUN)
     assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
-
-
-def test_a_program_runs_once_at_a_time(tmp_path: Path, runs: Runs) -> None:
-    """Another start fails while it runs."""
-    program = runs.program(script(tmp_path, f"touch {tmp_path}/begun; sleep 600"))
-
-    def run() -> None:
-        with pytest.raises(RemovalFailed):
-            runs.stage(program).remove(RUN)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert came_true((tmp_path / "begun").exists)
-    with pytest.raises(RemovalFailed, match="runs already"):
-        runs.stage(program).remove(RUN)
-    runs.stopping.set()
-    thread.join()
-
-
-def test_a_program_whose_supervisor_is_killed_ends(tmp_path: Path, runs: Runs) -> None:
-    """It has failed at once, and the next run has a supervisor of its own."""
-    path = script(tmp_path, f"echo $$ >{tmp_path}/pid; kill -KILL $PPID; sleep 600")
-    assert runs.run(path) == f"the program {path} was ended by SIGKILL"
-    assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
-    assert runs.run(script(tmp_path, "exit 0", name="next")) == ""
 
 
 @pytest.mark.parametrize(

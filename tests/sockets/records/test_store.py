@@ -1,49 +1,58 @@
 """The history file on real disks: full ones, foreign files, several writers,
-kills, readers beside a writer.
+kills, readers beside a writer; its ring of slots; and the recorder that writes it.
 """
 
 from __future__ import annotations
 
 import fcntl
+import gzip
 import os
 import subprocess
 import sys
+import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eviction.drill.runtime.private_mounts import unmount
+from eviction.records.history import MOST_WAITING, HistoryRecorder, documents_of, encoded
+from eviction.records.passes import PassResult
 from eviction.records.store import (
     HEADER,
+    LARGEST_RECORD_BYTES,
     SLOT_BYTES,
     HistoryStore,
     HistoryUnusable,
     NoHistoryYet,
+    Ring,
     contents_of,
+    why_unusable,
 )
-from tests.pure.values import KIB, MIB
-from tests.sockets.mounts import mounted_tmpfs
+from reclaim.types import ReclaimResult, Result
+from tests.pure.records.documents import outcome, pass_of, periodic_pass
+from tests.pure.values import KIB, MIB, SteppedClock
+from tests.reclaimd_process import came_true
+from tests.sockets.mounts import dead_filesystem, mounted_tmpfs
+from tests.thread_limit import no_thread_starts
 
 SIZE_BYTES = MIB
 SLOTS = SIZE_BYTES // SLOT_BYTES - 1
-KILLS = 200
-
-
-def store_at(path: Path, size_bytes: int = SIZE_BYTES) -> HistoryStore:
-    """A store that is open."""
-    store = HistoryStore(str(path), size_bytes)
-    store.open()
-    return store
+KILLS = 60
 
 
 def append(path: Path, *records: bytes, size_bytes: int = SIZE_BYTES) -> HistoryStore:
-    """Writes records, and closes the file."""
-    store = store_at(path, size_bytes)
+    """Opens the file, and writes records to it; a next one opens it again if it was moved."""
+    store = HistoryStore(str(path), size_bytes)
+    store.open()
     for record in records:
         store.append(record)
-    store.close()
     return store
 
 
@@ -52,9 +61,9 @@ def records_at(path: Path) -> list[bytes]:
     return contents_of(str(path)).records
 
 
-def numbered(start: int, end: int, size_bytes: int = 3000) -> list[bytes]:
+def numbered(start: int, end: int) -> list[bytes]:
     """Records that begin with their number."""
-    return [f"{number:08} ".encode().ljust(size_bytes, b"x") for number in range(start, end)]
+    return [f"{number:08} ".encode().ljust(3000, b"x") for number in range(start, end)]
 
 
 def number_of(record: bytes) -> int:
@@ -63,110 +72,79 @@ def number_of(record: bytes) -> int:
     return int(record[:8])
 
 
+def assert_newest_of(path: Path, end: int, count: int = SLOTS) -> None:
+    """So many are left, up to this one, none half, missing or out of order."""
+    assert list(map(number_of, records_at(path))) == list(range(end - count, end))
+
+
 def test_records_survive_the_process_and_the_newest_ones_remain(tmp_path: Path) -> None:
-    """1 MiB has 255 slots; the size never changes, nor does the inode."""
+    """1 MiB has 255 slots; the size never changes, nor does the inode. Reading makes none."""
     path = tmp_path / "deep" / "history"
+    with pytest.raises(NoHistoryYet, match=r"there is no history .*/history yet"):
+        records_at(path)
+    assert os.listdir(tmp_path) == []
     append(path, b"first")
     found = path.stat()
-    assert (found.st_size, found.st_mode & 0o777, found.st_blocks * 512) == (
-        SIZE_BYTES,
-        0o600,
-        SIZE_BYTES,
-    )
+    assert (found.st_size, oct(found.st_mode)) == (SIZE_BYTES, "0o100600")
+    assert found.st_blocks * 512 == SIZE_BYTES
     assert records_at(path) == [b"first"]
     for start in range(0, 900, 100):
         append(path, *numbered(start, start + 100))
-    left = [number_of(record) for record in records_at(path)]
-    assert left == list(range(900 - len(left), 900))
-    assert len(left) == SLOTS
+    assert_newest_of(path, 900)
     assert (path.stat().st_ino, path.stat().st_size) == (found.st_ino, SIZE_BYTES)
     assert os.listdir(path.parent) == ["history"]
-
-
-def test_there_is_no_history_yet(tmp_path: Path) -> None:
-    """A sentence, and nothing is made by reading."""
-    with pytest.raises(NoHistoryYet, match=r"there is no history .*/history yet"):
-        records_at(tmp_path / "history")
-    assert os.listdir(tmp_path) == []
 
 
 # ---- what is at the path already
 
 
-def a_text(path: Path) -> None:
-    path.write_text("precious\n" * 1000)
-
-
-def an_empty_file(path: Path) -> None:
-    path.touch(0o600)
-
-
-def zeros(path: Path) -> None:
-    path.write_bytes(bytes(SIZE_BYTES))
-
-
-def a_directory(path: Path) -> None:
-    path.mkdir()
-
-
-def a_fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def a_symlink(path: Path) -> None:
+def linked(path: Path, target: str) -> None:
+    """A symlink, to a history or to nothing."""
     append(path.with_name("elsewhere"), b"record")
-    path.symlink_to(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name(target))
 
 
-def a_dangling_symlink(path: Path) -> None:
-    path.symlink_to(path.with_name("nowhere"))
-
-
-def of_another_user(path: Path) -> None:
-    if os.geteuid() != 0:
+def ours(path: Path, mode: int = 0o600, owner: int = os.geteuid()) -> None:
+    """A history that others may write, or whose owner is another."""
+    if owner != os.geteuid() != 0:
         pytest.skip("only root can give a file away")
     append(path, b"record")
-    os.chown(path, 12345, 12345)
+    os.chown(path, owner, -1)
+    path.chmod(mode)
 
 
-def writable_by_others(path: Path) -> None:
-    append(path, b"record")
-    path.chmod(0o666)
+def seen(path: Path) -> tuple[object, ...]:
+    """All that would change if it were written or replaced, or if something were made beside it."""
+    found = path.lstat()
+    content = path.read_bytes() if path.is_file() else b""
+    return found.st_ino, found.st_mtime_ns, content, sorted(os.listdir(path.parent))
 
 
-@pytest.mark.parametrize(
-    "put",
-    [
-        a_text,
-        an_empty_file,
-        zeros,
-        a_directory,
-        a_fifo,
-        a_symlink,
-        a_dangling_symlink,
-        of_another_user,
-        writable_by_others,
-    ],
-)
-def test_what_is_not_ours_is_refused_by_name_and_left_alone(
-    tmp_path: Path, put: Callable[[Path], None]
-) -> None:
+FOREIGN: dict[str, Callable[[Path], object]] = {
+    "a text": lambda path: path.write_text("precious\n" * 1000),
+    "an empty file": lambda path: path.touch(0o600),
+    "zeros": lambda path: path.write_bytes(bytes(SIZE_BYTES)),
+    "a header alone": lambda path: path.write_bytes(HEADER),
+    "a directory": Path.mkdir,
+    "a fifo": os.mkfifo,
+    "a symlink": lambda path: linked(path, "elsewhere"),
+    "a dangling symlink": lambda path: linked(path, "nowhere"),
+    "another user's": lambda path: ours(path, owner=12345),
+    "writable by others": lambda path: ours(path, mode=0o666),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_what_is_not_ours_is_refused_by_name_and_left_alone(tmp_path: Path, what: str) -> None:
     """Neither read nor written, changed or replaced; nothing is made beside it."""
     path = tmp_path / "history"
-    put(path)
-    before = (
-        path.lstat(),
-        path.read_bytes() if path.is_file() else b"",
-        sorted(os.listdir(tmp_path)),
-    )
+    FOREIGN[what](path)
+    before = seen(path)
     store = HistoryStore(str(path), SIZE_BYTES)
     for use in (store.open, lambda: store.append(b"record"), lambda: records_at(path)):
         with pytest.raises(HistoryUnusable, match=str(path)):
             use()
-    after = path.lstat(), path.read_bytes() if path.is_file() else b"", sorted(os.listdir(tmp_path))
-    assert before[0].st_ino == after[0].st_ino
-    assert before[0].st_mtime_ns == after[0].st_mtime_ns
-    assert before[1:] == after[1:]
+    assert seen(path) == before
 
 
 def test_a_file_that_was_cut_is_read_as_far_as_it_goes_and_mended(tmp_path: Path) -> None:
@@ -183,20 +161,86 @@ def test_a_file_that_was_cut_is_read_as_far_as_it_goes_and_mended(tmp_path: Path
 
 @pytest.mark.parametrize("place", [0, 16, 18, 22, SLOT_BYTES - 1])
 def test_a_file_with_another_header_is_left_alone(tmp_path: Path, place: int) -> None:
-    """Damaged, of a later version, with other slots; or nothing but a header is left."""
+    """Damaged, of a later version, with other slots."""
     path = tmp_path / "history"
     append(path, b"record")
     with open(path, "r+b") as file:
         file.seek(place)
         file.write(bytes([HEADER[place] + 2]))
-    damaged = path.read_bytes()
+    before = seen(path)
     for use in (lambda: records_at(path), lambda: append(path, b"another")):
         with pytest.raises(HistoryUnusable, match="is left alone: it is not a history of this"):
             use()
-    assert (path.read_bytes(), os.listdir(tmp_path)) == (damaged, ["history"])
-    path.write_bytes(HEADER)
-    with pytest.raises(HistoryUnusable, match="is left alone"):
-        records_at(path)
+    assert seen(path) == before
+
+
+# ---- a file that reclaimd 0.1.0 wrote, whose records span several blocks of 512 bytes
+
+EARLIER = gzip.decompress((Path(__file__).parent / "history_0_1.gz").read_bytes())
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """The file, with the mode that it had."""
+    path = tmp_path / "history"
+    path.write_bytes(EARLIER)
+    path.chmod(0o600)
+    return path
+
+
+def test_an_old_file_is_kept_aside_and_a_new_one_begins(old: Path) -> None:
+    """For who reads it, it is no history; where the daemon keeps it, a sentence tells. The file
+    that is kept is the same, byte for byte."""
+    told = (
+        f"{old} was written by an earlier version of reclaimd, which can read it; where the daemon"
+        f" finds such a file, it keeps it as {old}.old and begins a new one"
+    )
+    with pytest.raises(HistoryUnusable) as refused:
+        records_at(old)
+    assert str(refused.value) == why_unusable(str(old)) == told
+    assert (old.read_bytes(), os.listdir(old.parent)) == (EARLIER, ["history"])
+    store = HistoryStore(str(old), SIZE_BYTES)
+    store.append(b"first")
+    assert store.note == (
+        f"{old} is of an earlier version of reclaimd: it is kept as {old}.old, and a new history"
+        " begins"
+    )
+    assert contents_of(str(old)) == ([b"first"], 0)
+    assert old.with_name("history.old").read_bytes() == EARLIER
+    assert sorted(os.listdir(old.parent)) == ["history", "history.old"]
+    assert append(old).note == ""
+
+
+def test_a_file_that_is_kept_is_never_overwritten(old: Path) -> None:
+    """Then there is no history, until somebody has moved one of the two away."""
+    kept = old.with_name("history.old")
+    kept.write_text("precious")
+    store = HistoryStore(str(old), SIZE_BYTES)
+    for _ in range(2):
+        with pytest.raises(HistoryUnusable, match=r"\.old, where .* is there already"):
+            store.append(b"record")
+    assert (old.read_bytes(), kept.read_text()) == (EARLIER, "precious")
+    kept.unlink()
+    store.append(b"record")
+    assert records_at(old) == [b"record"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_in_a_directory_that_is_not_writable_it_stays_and_that_is_said() -> None:
+    """No new one can be made, so the old one is not moved away."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "history"
+        path.write_bytes(EARLIER)
+        os.chown(path, 65534, 65534)
+        os.chmod(path, 0o600)
+        os.chmod(directory, 0o555)  # noqa: S103 # read and enter, as everybody may
+        try:
+            os.seteuid(65534)
+            with pytest.raises(HistoryUnusable, match="no new one can be made: Permission denied"):
+                append(path, b"record")
+        finally:
+            os.seteuid(0)
+        assert (path.read_bytes(), os.listdir(directory)) == (EARLIER, ["history"])
 
 
 # ---- another size
@@ -208,34 +252,27 @@ def test_another_size_takes_the_records_along_as_far_as_they_fit(tmp_path: Path)
     """
     path = tmp_path / "history"
     append(path, *numbered(0, 200))
-    append(path, b"larger", size_bytes=2 * MIB)
-    assert records_at(path) == [*numbered(0, 200), b"larger"]
     append(path, *numbered(200, 500), size_bytes=2 * MIB)
-    append(path, b"smaller", size_bytes=SIZE_BYTES)
-    *numbers, smaller = records_at(path)
-    assert smaller == b"smaller"
-    left = [number_of(record) for record in numbers]
-    assert left == list(range(500 - len(left), 500))
-    assert len(left) == SLOTS - 1
-    assert (path.stat().st_size, path.stat().st_mode & 0o777) == (SIZE_BYTES, 0o600)
+    assert_newest_of(path, 500, 500)
+    append(path, *numbered(500, 501))
+    assert_newest_of(path, 501)
+    assert (path.stat().st_size, oct(path.stat().st_mode)) == (SIZE_BYTES, "0o100600")
     assert os.listdir(tmp_path) == ["history"]
 
 
 def test_a_writer_follows_to_the_file_that_another_has_made(tmp_path: Path) -> None:
     """With its next try; also when somebody has removed the file: then there is a new one."""
     path = tmp_path / "history"
-    daemon = store_at(path)
-    daemon.append(b"one")
-    append(path, b"two", size_bytes=2 * MIB)
-    with pytest.raises(HistoryUnusable, match="another process has just made, moved or removed"):
-        daemon.append(b"three")
-    daemon.append(b"three")
-    assert records_at(path) == [b"one", b"two", b"three"]
-    path.unlink()
-    with pytest.raises(HistoryUnusable, match="another process has just made, moved or removed"):
-        daemon.append(b"four")
-    daemon.append(b"four")
-    assert records_at(path) == [b"four"]
+    daemon = append(path, b"one")
+    for record, moves, left in (
+        (b"three", lambda: append(path, b"two", size_bytes=2 * MIB), [b"one", b"two", b"three"]),
+        (b"four", path.unlink, [b"four"]),
+    ):
+        moves()
+        with pytest.raises(HistoryUnusable, match="another process has just made, moved or rem"):
+            daemon.append(record)
+        daemon.append(record)
+        assert records_at(path) == left
 
 
 # ---- several writers
@@ -244,19 +281,16 @@ def test_a_writer_follows_to_the_file_that_another_has_made(tmp_path: Path) -> N
 def test_two_writers_lose_nothing_of_each_other(tmp_path: Path) -> None:
     """By turns, over the end of the ring."""
     path = tmp_path / "history"
-    stores = store_at(path), store_at(path)
-    records = numbered(0, 400)
-    for number, record in enumerate(records):
+    stores = append(path), append(path)
+    for number, record in enumerate(numbered(0, 400)):
         stores[number // 3 % 2].append(record)
-    left = records_at(path)
-    assert left == records[len(records) - len(left) :]
-    assert len(left) == SLOTS
+    assert_newest_of(path, 400)
 
 
 def test_a_lock_that_is_held_is_a_refusal_and_not_a_wait(tmp_path: Path) -> None:
     """A process that was stopped in the middle of a record may hold it for ever."""
     path = tmp_path / "history"
-    store = store_at(path)
+    store = append(path)
     with open(path, "r+b") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(HistoryUnusable, match="another process holds the lock"):
@@ -298,14 +332,12 @@ def fill(disk: Path) -> None:
 def test_at_0_bytes_and_0_inodes_every_record_is_written(disk: Path) -> None:
     """Three times around the ring, also by a process that starts then."""
     path = disk / "history"
-    store = store_at(path)
+    store = append(path)
     fill(disk)
     for record in numbered(0, 600):
         store.append(record)
     append(path, *numbered(600, 900))
-    left = [number_of(record) for record in records_at(path)]
-    assert left == list(range(900 - len(left), 900))
-    assert len(left) == SLOTS
+    assert_newest_of(path, 900)
 
 
 def test_on_a_full_disk_none_is_made_and_nothing_of_it_is_left(disk: Path) -> None:
@@ -383,7 +415,7 @@ print(seen)
 def test_a_kill_at_any_moment_loses_at_most_the_record_that_is_being_written(
     tmp_path: Path,
 ) -> None:
-    """200 writers, each killed after some milliseconds, also while a file of
+    """60 writers, each killed after some milliseconds, also while a file of
     another size is being made.
     """
     command = [sys.executable, "-c", KILLED, str(tmp_path / "history"), str(KILLS)]
@@ -434,6 +466,248 @@ def test_readers_beside_a_writer_see_whole_records_in_their_order(tmp_path: Path
         finally:
             writer.kill()
     assert failures == []
-    numbers = [number_of(record) for record in records_at(path)]
-    assert numbers == list(range(numbers[0], numbers[-1] + 1)), "once nobody writes none is missing"
-    assert len(numbers) == SLOTS
+    newest = number_of(records_at(path)[-1])
+    assert_newest_of(path, newest + 1)
+
+
+# ---- the ring of slots
+
+RING = 5
+RECORD = st.builds(
+    lambda size, byte: bytes(byte + at % 7 for at in range(size)),
+    st.integers(1, 40) | st.integers(4000, 4082),
+    st.integers(0, 240),
+)
+RECORDS = st.lists(RECORD, max_size=14)
+
+
+@contextmanager
+def ring(*records: bytes) -> Iterator[Ring]:
+    """A file in memory with a ring of 5 slots and these records."""
+    descriptor = os.memfd_create("ring")
+    os.ftruncate(descriptor, (1 + RING) * SLOT_BYTES)
+    made = Ring(descriptor)
+    try:
+        for record in records:
+            made.write(record)
+        yield made
+    finally:
+        made.close()
+
+
+@given(RECORDS)
+def test_the_newest_records_come_back_whole_and_in_their_order(records: list[bytes]) -> None:
+    """As many as there are slots, however often they were filled."""
+    with ring(*records) as made:
+        assert made.contents() == (records[-RING:], 0)
+
+
+@given(RECORDS, RECORD, st.tuples(*[st.integers(0, SLOT_BYTES)] * 2))
+def test_a_write_of_which_any_part_is_missing_costs_no_other_record(
+    records: list[bytes], last: bytes, written: tuple[int, int]
+) -> None:
+    """Any part of the last slot was written: its record is whole, the one before it in this place
+    is, or it is counted as torn; so it is after the next process has written another one."""
+    with ring(*records) as made:
+        place = (1 + made.next % RING) * SLOT_BYTES
+        old = os.pread(made.descriptor, SLOT_BYTES, place)
+        made.write(last)
+        new = os.pread(made.descriptor, SLOT_BYTES, place)
+        start, end = sorted(written)
+        os.pwrite(made.descriptor, old[:start] + new[start:end] + old[end:], place)
+        before, others = records[-RING:], records[-RING + 1 :]
+        found, torn = made.contents()
+        assert found in ((others,) if torn else (before, [*others, last]))
+        made.next = 1 + max((slot.sequence for slot in made.slots()), default=-1)
+        made.write(b"after")
+        *rest, after = made.contents().records
+        assert after == b"after"
+        assert set(rest) <= {*records, last}
+
+
+def test_a_byte_that_is_wrong_leaves_one_record_out_and_is_counted() -> None:
+    """Wherever it is in the slot."""
+    with ring(b"one", b"two" * 100, b"three") as made:
+        for place in range(2 * SLOT_BYTES, 3 * SLOT_BYTES):
+            right = os.pread(made.descriptor, 1, place)
+            os.pwrite(made.descriptor, bytes([right[0] ^ 0x20]), place)
+            assert made.contents() == ([b"one", b"three"], 1)
+            os.pwrite(made.descriptor, right, place)
+        assert len(made.contents().records) == 3
+
+
+def test_a_record_that_is_too_large_is_refused() -> None:
+    """Nothing of it is written."""
+    largest = b"x" * LARGEST_RECORD_BYTES
+    with ring(largest) as made:
+        with pytest.raises(ValueError, match="at most"):
+            made.write(largest + b"x")
+        assert made.contents() == ([largest], 0)
+
+
+# ---- the writer: nobody waits for it, and what it cannot write is kept, or dropped and counted
+
+
+class Desk:
+    """A recorder that is put records by hand, and what it has told."""
+
+    def __init__(self, path: Path, size_bytes: int = MIB):
+        self.told: list[str] = []
+        self.path = path
+        self.recorder = HistoryRecorder(
+            str(path), size_bytes, SteppedClock(), warn=self.told.append, retry_seconds=0.05
+        )
+
+    def records(self) -> list[int]:
+        """The pids in the file; of a record that says how many were dropped minus their number."""
+        try:
+            found = recorded(self.path)
+        except NoHistoryYet:
+            return []
+        return [each["pid"] if each["kind"] == "started" else -each["records"] for each in found]
+
+
+def recorded(path: Path) -> list[dict[str, Any]]:
+    """The documents of the file."""
+    return list(documents_of(contents_of(str(path)).records))
+
+
+def of(pid: int) -> bytes:
+    """A record that has this number."""
+    (record,) = encoded({"kind": "started", "time": "", "pid": pid})
+    return record
+
+
+def test_what_does_not_fit_is_dropped_counted_and_recorded(tmp_path: Path) -> None:
+    """Another process holds the lock: no call waits, the reason is told once, the oldest records
+    are kept; afterwards they are written, then how many were dropped, then new ones."""
+    path, size_bytes = tmp_path / "history", 2 * MIB
+    HistoryStore(str(path), size_bytes).open()
+    with open(path, "r+b") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        desk = Desk(path, size_bytes)
+        desk.recorder.write(of(0))
+        assert came_true(lambda: bool(desk.told))
+        for number in range(1, MOST_WAITING + 11):
+            desk.recorder.write(of(number))
+        assert desk.recorder.dropped == 10
+        assert desk.records() == []
+    assert came_true(lambda: desk.records()[-1:] == [-10])
+    desk.recorder.write(of(1000))
+    assert desk.recorder.finish(30.0)
+    assert desk.records() == [*range(MOST_WAITING + 1), -10, 1000]
+    assert desk.told == [
+        f"the history is not written: another process holds the lock of {desk.path}"
+    ]
+    assert (desk.recorder.records, desk.recorder.dropped) == (MOST_WAITING + 3, 10)
+
+
+def test_a_record_that_fits_no_slot_is_dropped_and_the_next_one_is_written(tmp_path: Path) -> None:
+    """Nothing waits behind it."""
+    desk = Desk(tmp_path / "history")
+    desk.recorder.write(b"x" * (LARGEST_RECORD_BYTES + 1))
+    desk.recorder.write(of(1))
+    assert desk.recorder.finish(30.0)
+    assert desk.records() == [1, -1]
+    assert (desk.recorder.records, desk.recorder.dropped) == (2, 1)
+
+
+def test_what_happens_on_a_full_disk_is_recorded_once_there_is_room(tmp_path: Path) -> None:
+    """The first start of all is on a disk without a byte: what made the room is in the history."""
+    disk = tmp_path / "disk"
+    mounted_tmpfs(str(disk), 4 * MIB, 16)
+    try:
+        (disk / "fill").write_bytes(b"x" * 4 * MIB)
+        desk = Desk(disk / "reclaimd" / "history")
+        desk.recorder.write(of(7))
+        assert came_true(lambda: bool(desk.told))
+        assert not desk.path.exists()
+        (disk / "fill").unlink()
+        assert came_true(lambda: desk.records() == [7])
+        assert len(desk.told) == 1
+        assert "the history is not written: " in desk.told[0]
+        assert desk.recorder.finish(30.0)
+    finally:
+        unmount(str(disk))
+
+
+def in_time(do: Callable[[], object]) -> bool:
+    """Whether it comes back within 30 s."""
+    done = threading.Event()
+
+    def run() -> None:
+        do()
+        done.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    return done.wait(30.0)
+
+
+def test_a_disk_that_never_answers_holds_up_nobody(tmp_path: Path) -> None:
+    """A dead filesystem: records wait, then are dropped; the end waits its limit and no longer."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    with dead_filesystem(str(disk)):
+        desk = Desk(disk / "history")
+
+        def put() -> None:
+            for _ in range(MOST_WAITING + 10):
+                desk.recorder.write(of(1))
+
+        assert in_time(put)
+        assert desk.recorder.dropped in (10, 11)  # the thread may have taken its first task
+        assert in_time(lambda: desk.recorder.finish(0.2))
+        assert desk.recorder.records == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("history", ["the history is not written: no thread can be started for it"]), ("", [])],
+)
+def test_without_a_thread_or_a_path_there_is_no_history(
+    tmp_path: Path, name: str, told: list[str]
+) -> None:
+    """At the limit of processes the daemon starts all the same, and it is said; without a path
+    there is no thread."""
+    said: list[str] = []
+    path = str(tmp_path / name) if name else ""
+    with no_thread_starts():
+        recorder = HistoryRecorder(path, MIB, SteppedClock(), warn=said.append)
+    recorder.daemon("started")
+    recorder.passed(pass_of([outcome(1)]))
+    assert recorder.finish()
+    assert (said, recorder.records) == (told, 0)
+    assert os.listdir(tmp_path) == []
+
+
+def test_which_passes_are_recorded(tmp_path: Path) -> None:
+    """Each with a removal; one without, once a minute for each result; of the
+    periodic loops those that acted.
+    """
+    clock, path = SteppedClock(), tmp_path / "history"
+    recorder = HistoryRecorder(str(path), MIB, clock, warn=pytest.fail)
+    planned, failed = (outcome(1, result=result) for result in (Result.PLANNED, Result.FAILED))
+    for _ in range(3):
+        recorder.passed(pass_of(result=PassResult.NOT_ENOUGH))
+        recorder.passed(pass_of([failed], PassResult.NOT_ENOUGH))
+        recorder.passed(pass_of([planned], PassResult.DRY_RUN))
+        recorder.collected(periodic_pass(ReclaimResult("container GC")))
+        recorder.collected(periodic_pass(ReclaimResult("image GC", error="the runtime is away")))
+        recorder.collected(periodic_pass(ReclaimResult("image GC", (outcome(2),))))
+        recorder.parked_ended(outcome(3))
+        clock.step(31.0)
+    recorder.daemon("stopped")
+    assert recorder.finish()
+    found = recorded(path)
+    assert Counter(
+        (each["kind"], each.get("result"), bool(each.get("removals"))) for each in found
+    ) == {
+        ("pass", "not_enough", False): 2,
+        ("pass", "failed", False): 2,
+        ("pass", "not_enough", True): 3,
+        ("pass", "dry_run", True): 3,
+        ("pass", "satisfied", True): 3,
+        ("parked_ended", None, True): 3,
+        ("stopped", None, False): 1,
+    }
+    assert (recorder.records, recorder.dropped) == (len(found), 0)
