@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -23,24 +24,25 @@ from eviction.engine.effects import (
     WriteBack,
 )
 from eviction.engine.fold import fold
+from eviction.engine.node import Node
+from eviction.engine.periodic import CONTAINER, IMAGE, loops
 from eviction.engine.step import next_deadline
 from eviction.engine.world import Pause
-from eviction.records.passes import Trigger
+from eviction.records.passes import Pass, PassResult, Trigger
+from eviction.surface.announcements import Announcements
 from eviction.types import Extent
+from eviction.wording.log import Log
+from reclaim import types
+from reclaim.functions.periodic_image_gc import IMAGE_GC
+from reclaim.functions.table import CONTAINER_GC
+from reclaim.types import EventReason, GCEvent, ReclaimError
 from signals.filesystems import FilesystemPaths, Reading
 from signals.samplers import Sample
 from signals.summary import asked
 from signals.types import FilesystemIdentity, FilesystemRole, FsStats, Poll, Signal
-from tests.pure.engine.site import (
-    CONTAINERS,
-    DEVICE,
-    Disk,
-    Site,
-    Store,
-    record_of,
-    told,
-)
-from tests.pure.values import GIB, MIB, SteppedClock, rows_of, threshold
+from tests.inline import configured
+from tests.pure.engine.site import CONTAINERS, DEVICE, Disk, Site, Store, record_of, told
+from tests.pure.values import GIB, MIB, SteppedClock, each_row, rows_of, threshold
 
 
 def assert_day(site: Site, story: str) -> None:
@@ -338,8 +340,8 @@ def test_where_images_are_is_asked_every_minute_and_every_second_under_pressure(
         happens           | seconds | asked
                           | 119     | 2 2
         write 30, crossed | 20      | 22 2
-        free 60           | 2       |
-                          | 55      |
+        free 60           | 2       | 23 2
+                          | 55      | 23 2
         """,
     )
 
@@ -387,7 +389,8 @@ def test_the_program_of_a_command_gives_way_to_pressure() -> None:
     assert not wanted.record.done()
     site.happen("write 30, crossed")
     site.engine.after(1.0)
-    assert told(record_of(wanted)).startswith("satisfied: P parked")
+    left = "P parked its removal was sent 60 s ago and is not answered; it is waited for"
+    assert told(record_of(wanted)) == f"not_enough: {left}"
     assert site.called("send") == "A B"
 
 
@@ -504,7 +507,8 @@ def test_slow_filesystems_delay_neither_each_other_nor_the_pass_on_a_fast_one() 
     site.serves(store, name="prune")
     function = replace(site.engine.world.functions["prune"], frees=FilesystemRole("fast"))
     own = {FilesystemRole(name): path for name, path in names.items()}
-    site.change(functions={"prune": function}, paths=site.engine.world.paths._replace(own=own))
+    site.engine.located = site.engine.world.paths._replace(own=own)
+    site.change(functions={"prune": function}, paths=site.engine.located)
     site.happen(", ".join(f"Read {path} 2.5" for path in slow))
     site.engine.after(30.0)
     reads = [
@@ -562,3 +566,149 @@ def test_a_pause_and_the_hold_off_end_by_themselves() -> None:
         "the kubelet does not answer on /healthz; nothing is removed for another 1 s after the start",
         "",
     ]
+
+
+# ---- the kubelet's periodic loops (`StartGarbageCollection` in `pkg/kubelet/kubelet.go`)
+
+
+class Told(Store):
+    """A stage whose plans end as told, each with an error or, for `-`, without one."""
+
+    ends: list[str]
+    began: list[int]
+
+    def plan(self) -> types.Plan:
+        """Notes when."""
+        self.began.append(round(self.clock.monotonic() - 1000.0))
+        if self.ends and (error := self.ends.pop(0)) != "-":
+            raise ReclaimError(error)
+        return super().plan()
+
+
+def collecting(names: str, *ends: str, what: str = CONTAINER, space: Store | None = None) -> Site:
+    """A daemon with both loops. The plans of this one end as told. `space`: a second stage over
+    images, beside that for their age."""
+    site = Site(names, daemon=True, periodicGC=True, hard={"nodefs.available": "0%"})
+    stages = {CONTAINER: site.containers, IMAGE: site.images}
+    stage = Told(site.disk, stages[what].sizes, sized=what == IMAGE)
+    stage.on, stage.ends, stage.began = site.images.on, list(ends), []
+    stages[what] = stage
+    after = [] if space is None else [space]
+    site.serves(stages[CONTAINER], name=CONTAINER_GC)
+    site.serves(stages[IMAGE], *after, name=IMAGE_GC)
+    site.change(periodic=loops(site.clock.monotonic(), images=True))
+    return site
+
+
+def logged(site: Site) -> list[str]:
+    """What was logged of what the listeners were told, without the time."""
+    out = StringIO()
+    log = Log(site.clock.wall, stream=out, verbosity=1)
+    announcements = Announcements(Node(configured(), clock=site.clock), log)
+    for about in site.engine.said("collection_ended"):
+        announcements.collection_ended(*about)
+    lines = [line.split(" ", 1)[1].strip() for line in out.getvalue().splitlines()]
+    return [line for line in lines if not line.startswith("debug")]
+
+
+def began(site: Site, what: str) -> str:
+    """When the plans of a loop did."""
+    function = site.engine.world.functions[CONTAINER_GC if what == CONTAINER else IMAGE_GC]
+    (stage, *_) = function.stages(None)  # type: ignore[arg-type] # they need none
+    assert isinstance(stage, Told)
+    return " ".join(map(str, stage.began))
+
+
+@each_row("""
+    what | loop | ends | happens | seconds | plans | says
+    a period after the last one ended | container | | Plan GC 10 | 155 | 10 80 150 |
+    images every five minutes | image | | | 610 | 0 300 600 |
+    every failure of containers is an event | container | a b - - c - | | 330 | 0 60 120 180 240 300 | warning container garbage collection failed: a event=ContainerGCFailed + warning container garbage collection failed: b event=ContainerGCFailed + info    container garbage collection succeeded again + warning container garbage collection failed: c event=ContainerGCFailed + info    container garbage collection succeeded again
+    the first failure of images in a row is none | image | a b c - d | | 1210 | 0 300 600 900 1200 | error   image garbage collection failed once; statistics may not be there yet: a + warning image garbage collection failed again: b event=ImageGCFailed + warning image garbage collection failed again: c event=ImageGCFailed + info    image garbage collection succeeded again + error   image garbage collection failed once; statistics may not be there yet: d
+    not while it is held off | container | | held-off 90.5 | 92 | 91 |
+    but once the kubelet is healthy | container | | held-off 90.5, in 30.5 healthy | 32 | 31 |
+""")
+def test_the_loops_run_in_their_periods_and_tell_their_failures(
+    loop: str, ends: str, happens: str, seconds: str, plans: str, says: str
+) -> None:
+    """A loop begins at once, and waits its period after each pass; a failure is not tried again
+    sooner, and the success after it is told."""
+    site = collecting("", *ends.split(), what=loop)
+    site.happen(happens.replace("GC", CONTAINER_GC))
+    site.engine.after(float(seconds))
+    assert (began(site, loop), " + ".join(logged(site))) == (plans, says)
+
+
+def test_a_loop_removes_one_object_at_a_time_beside_whatever_else_runs() -> None:
+    """The other loop hangs; it promises nothing and relieves nothing, so all of its plan goes.
+    Without a mark or an age there is no loop of images."""
+    site = collecting("abcX")
+    site.happen("Send X inf, Send 1")
+    for seconds, sent in ((1.5, "a"), (1.0, "a b"), (1.0, "a b c")):
+        site.engine.after(seconds)
+        assert site.called("send") == sent
+    assert [loop.what for loop in loops(0.0, images=False)] == [CONTAINER]
+
+
+@pytest.mark.parametrize("last_resort", [False, True])
+def test_a_loop_that_frees_too_little_has_failed_with_the_event_s_text(last_resort: bool) -> None:
+    """The second stage of images knows what was wanted. Of what cannot be pulled again there is no
+    last resort: enough was promised before, and the pass is over."""
+    event, wanted = GCEvent(EventReason.FREE_DISK_SPACE_FAILED, "freed too little"), list[int]()
+    space = Store(Disk(SteppedClock()), "AB" if last_resort else "A")
+    plan = space.plan()
+    if last_resort:
+        first, second = plan.remove
+        plan = types.Plan((first, second._replace(last_resort=True)))
+    target = 10 * MIB if last_resort else 20 * MIB
+    too_little = None if last_resort else event
+    space.planned = replace(
+        plan, target_bytes=target, event_of=lambda freed: wanted.append(freed) or too_little
+    )
+    site = collecting("", what=IMAGE, space=space)
+    site.engine.after(1.0)
+    (record,) = [each for each in site.engine.said("collected") if each.row == (IMAGE_GC,)]
+    assert (wanted, space.sent) == ([10 * MIB], ["A"])
+    said = [] if last_resort else ["freed too little"]
+    assert list(record.errors) == said
+    assert any("event=FreeDiskSpaceFailed" in line for line in logged(site)) is not last_resort
+
+
+def test_a_defect_in_a_pass_ends_neither_its_loop_nor_the_daemon() -> None:
+    """It is a failure like any other; a period, or a second, later it runs again."""
+    site = collecting("")
+    defect = types.Plan(remove=("defect",))  # type: ignore[arg-type] # that is the point
+    (stage,) = site.engine.world.functions[CONTAINER_GC].stages(None)  # type: ignore[arg-type] # needs none
+    assert isinstance(stage, Store)
+    stage.planned = defect
+    site.engine.after(1.0)
+    (said,) = logged(site)
+    assert said.startswith("warning container garbage collection failed: AttributeError: ")
+    stage.planned = types.Plan()
+    site.engine.after(60.0)
+    assert logged(site)[1:] == ["info    container garbage collection succeeded again"]
+    site = Site("AB", daemon=True)
+    right, site.images.planned = site.images.planned, defect
+    site.happen("write 30")
+    site.engine.after(0.5)
+    site.images.planned = right
+    site.engine.after(2.0)
+    first, *_, last = site.engine.said("passed")
+    assert (first.result, last.result) == (PassResult.FAILED, PassResult.SATISFIED)
+    assert "AttributeError" in first.reason
+
+
+@pytest.mark.parametrize(("what", "names"), [(CONTAINER, "ab"), (IMAGE, "AB")])
+def test_a_stop_ends_a_pass_which_is_told_but_no_failure(what: str, names: str) -> None:
+    """What it has removed counts; that it did not come to its end is announced by nobody."""
+    site = collecting(names, what=what)
+    site.happen(f"on send {names[0]}: stop")
+    site.engine.after(2.0)
+    collected: list[Pass] = site.engine.said("collected")
+    record = next(record for record in collected if record.removals)
+    assert told(record) == f"satisfied: {names[0]} removed 0"
+    assert (record.trigger, record.reason) == (Trigger.PERIODIC, "removed 1 object")
+    assert (record.decision.layout, record.timings.detect_seconds) == (None, 0.0)
+    assert record.measured == record.removals[0].freed
+    site.engine.after(600.0)
+    assert site.called("send") == names[0]
