@@ -72,6 +72,14 @@ CALL_SECONDS = 0.001  # of the runtime
 NEVER_MET = dict.fromkeys(("nodefs.inodesFree", "imagefs.inodesFree", "imagefs.available"), "0%")
 
 
+EVENTS: Mapping[str, Event] = {
+    "stop": Stopping(),
+    "healthy": KubeletHealthy(),
+    "crossed": Crossed(),
+    "look-wanted": LookWanted(),
+}
+
+
 class Disk:
     """A filesystem of 1 GiB: what is available on it, and space that is still to come."""
 
@@ -411,13 +419,11 @@ class Site:
             case ["reload"]:
                 hard = {**NEVER_MET, "nodefs.available": "0%"}
                 events.append(Reconfigured(configured(evictionHard=hard)))
-            case ["stop" | "healthy" | "crossed" | "look-wanted" as event]:
-                kinds = {"stop": Stopping, "healthy": KubeletHealthy, "crossed": Crossed}
-                events.append(kinds.get(event, LookWanted)())
+            case [event] if event in EVENTS:
+                events.append(EVENTS[event])
             case ["in", seconds, *what]:
-                self.engine.coming.append(
-                    (now + float(seconds), lambda: self.happen(" ".join(what)) or ())
-                )
+                later = " ".join(what)
+                self.engine.coming.append((now + float(seconds), lambda: self._later(later)))
             case ["containers" | "images" as which, "unlisted"]:
                 getattr(self, which).planned = ReclaimError("no list")
             case [name, "kept", reason]:
@@ -436,25 +442,25 @@ class Site:
                 self.containers.frees_late = True
             case [name, "frees" | "sized" as what, mib]:
                 self.images.sizes[name] = size = int(mib) * MIB
-                which = "frees_bytes" if what == "frees" else "size_bytes"
-                self.images.planned = replace(
-                    plan,
-                    remove=tuple(
-                        each._replace(**{which: size}) if each.id == name else each
-                        for each in plan.remove
-                    ),
+                fields: Any = {"frees_bytes" if what == "frees" else "size_bytes": size}
+                remove = (
+                    each._replace(**fields) if each.id == name else each for each in plan.remove
                 )
+                self.images.planned = replace(plan, remove=tuple(remove))
             case [name, "holds", mib]:
                 self.images.sizes[name] = int(mib) * MIB
             case [name, *wrong]:
                 (self.images if name.isupper() else self.containers).wrong[name] = wrong
+
+    def _later(self, told: str) -> Iterable[Event]:
+        self.happen(told)
+        return ()
 
     def begin(
         self,
         wanted_mib: int = 0,
         *,
         signal: Signal | None = None,
-        trigger: Trigger = Trigger.REQUEST,
         **request: Any,
     ) -> PassWanted:
         """A command asks for a pass, until so much more is available."""
@@ -462,7 +468,9 @@ class Site:
         observations, decision = self.engine.look()
         self._fills()
         asked = Request(**{"row": self.row, "until": (until,), **self.request, **request})
-        wanted = PassWanted(observations, decision, trigger, asked, signal, self.clock.monotonic())
+        wanted = PassWanted(
+            observations, decision, Trigger.REQUEST, asked, signal, self.clock.monotonic()
+        )
         self.engine.events.append(wanted)
         return wanted
 

@@ -18,19 +18,13 @@ from eviction.decision.synchronize import ManagerState
 from eviction.engine.effects import (
     Check,
     Event,
-    Locate,
-    Located,
     LookWanted,
     PassWanted,
     PauseSet,
     Plan,
-    Refresh,
-    Refreshed,
     Request,
     Sampled,
     Send,
-    WriteBack,
-    WrittenBack,
 )
 from eviction.engine.owner import Job, Owner, Performer
 from eviction.engine.stages import Stages
@@ -119,12 +113,8 @@ class OnThreads(Performer):
                 return self.stages.check(job)
             case Send():
                 return self.stages.send(job)
-            case Locate():
-                return Located(None)
-            case Refresh():
-                return Refreshed()
-            case WriteBack(device=device):
-                return WrittenBack(device)
+            case _:
+                raise AssertionError("a command asks for nothing else")
 
     def forget(self, pass_id: str) -> None:
         """Kept."""
@@ -327,8 +317,13 @@ def test_a_listener_that_raises_or_hangs_does_not_stand_before_relief() -> None:
     """One raises at each observation, one hangs in its first: the disk is relieved."""
     with on_threads("AB") as site:
         hung = threading.Event()
+
+        def hang() -> None:
+            hung.set()
+            site.hang()
+
         site.listeners.add(Heard(lambda: 1 // 0))
-        site.listeners.add(Heard(lambda: (hung.set(), site.hang())))
+        site.listeners.add(Heard(hang))
         with running(site):
             site.look()
             assert hung.wait(LONGEST_SECONDS)
@@ -411,9 +406,12 @@ def test_a_stop_is_noticed_while_a_plan_hangs() -> None:
     """Whoever sets it: a signal handler may not take a lock. The pass ends, and its caller goes
     on."""
     with on_threads("A") as site:
-        site.before = lambda job: (
-            (site.stopping.set(), site.hang()) if isinstance(job, Plan) else None
-        )
+
+        def stop(job: Job) -> None:
+            site.stopping.set()
+            site.hang()
+
+        site.before = stop
         assert site.passed(10).functions[0].outcomes == ()
 
 

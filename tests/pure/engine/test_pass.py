@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.configuration.effective import eviction_config
-from eviction.decision.synchronize import ManagerState
 from eviction.engine.effects import (
     Check,
     CheckEnded,
@@ -30,22 +29,20 @@ from eviction.engine.ended import result_of
 from eviction.engine.fold import fold
 from eviction.engine.gate import may_send, too_old
 from eviction.engine.step import next_deadline, stalled_seconds, step
-from eviction.engine.world import Asking, StageRun, World
-from eviction.records.passes import Pass, PassResult, Trigger
+from eviction.engine.world import Asking, StageRun
+from eviction.records.passes import PassResult, Trigger
 from eviction.types import Extent, NodeCondition
 from reclaim import types
 from reclaim.function import STATUS_FRESH_SECONDS, Ready
-from reclaim.removals import AFTER, Checked, Claim, StageId, State, limit_in_flight, moved_to, sent
-from reclaim.types import DELETE_UNUSED_IMAGES, NEVER, Outcome, Reason, Result
+from reclaim.removals import AFTER, Checked, Claim, StageId, State, limit_in_flight, moved_to
+from reclaim.types import NEVER, Outcome, Reason, Result
 from signals.filesystems import FilesystemPaths, Reading
 from signals.samplers import Sample
 from signals.types import FilesystemIdentity, FsStats, Signal
-from tests.inline import NOTHING_DECIDED, configured, function_of
 from tests.pure.engine.site import (
     CONTAINERS,
     DEVICE,
     IMAGES,
-    NEVER_MET,
     Defective,
     Disk,
     Site,
@@ -54,7 +51,7 @@ from tests.pure.engine.site import (
     told,
     verdict_of,
 )
-from tests.pure.values import GIB, MIB, each_row, observations_of, rows_of, threshold
+from tests.pure.values import GIB, MIB, each_row, rows_of, threshold
 
 
 def assert_passes(site: Site, story: str) -> None:
@@ -374,7 +371,7 @@ def test_the_last_resort_comes_once_nothing_else_is_left(
     assert (site.called("send"), bool(z.plans)) == (sent, last == "yes")
 
 
-def with_last_resort(names: str, **options: bool) -> tuple[Site, Store]:
+def with_last_resort(names: str, **options: Any) -> tuple[Site, Store]:
     """A site whose function of images holds Z back, and the stage over it."""
     site = Site(names, **options)
     site.images.planned = replace(site.images.plan(), keep=(held_back("Z"),))
@@ -509,11 +506,10 @@ def test_every_object_has_one_outcome_and_no_more_is_removed_than_needed(
     reported = [outcome.verdict.id for outcome in result.outcomes + result.kept]
     assert sorted(reported) == sorted(sized)
     gone = [each.verdict.id for each in result.outcomes if each.result is Result.REMOVED]
-    assert set(gone) == set(sized) - set(site.images.sizes)
-    if parallel == 1:
-        assert sum(sized[name] for name in gone[:-1]) < wanted or not gone
-    if sum(sized[name] for name in gone) < wanted:
-        assert set(gone) == set(sized) - stuck - refused
+    freed = [sized[name] for name in gone]
+    assert set(gone) == sized.keys() - site.images.sizes.keys()
+    assert parallel > 1 or not gone or sum(freed[:-1]) < wanted
+    assert sum(freed) >= wanted or set(gone) == sized.keys() - stuck - refused
 
 
 # ---- what it has gained
@@ -530,14 +526,9 @@ def test_each_gain_is_booked_once_and_to_the_pass_that_made_it() -> None:
         site.begin(300, signal=Signal.IMAGEFS_AVAILABLE, row=(IMAGES,)),
         site.begin(300, row=(CONTAINERS,)),
     ]
-    assert [told(site.ended(each)) for each in passes] == [
-        "not_enough: A removed 10",
-        "not_enough: a removed 0",
-    ]
-    assert (
-        sum(record.measured.bytes for each in passes if (record := each.record.result()))
-        == 20 * MIB
-    )
+    records = [site.ended(each) for each in passes]
+    assert list(map(told, records)) == ["not_enough: A removed 10", "not_enough: a removed 0"]
+    assert sum(record.measured.bytes for record in records) == 20 * MIB
     node = Disk(site.clock, DEVICE + 1)
     site = Site("AB", disks={"/node": node})
     site.images.on = lambda call: node.free(-150 * MIB if call.startswith("send") else 0)
@@ -693,135 +684,72 @@ def test_a_removal_takes_no_way_that_the_table_does_not_have(before: State) -> N
 
 # ---- one pass, told whole
 
-NODE = "/node"
-MARK = {"nodefs.available": "480Mi"}
-FOLLOWS = Read | Plan | Check | Send  # what others are to do; the rest is news
-
-
-class Engine:
-    """A daemon's world on a node with one filesystem, whose images go if less
-    than 480 MiB are available.
-    """
-
-    def __init__(self, now: float):
-        configuration = configured(
-            evictionHard=NEVER_MET | MARK,
-            evictionMinimumReclaim={"nodefs.available": "10Mi"},
-            reclaimTable={"nodefs.available": [DELETE_UNUSED_IMAGES]},
-            parallelRemovals=1,
-        )
-        self.world = World(
-            now=now,
-            wall=now,
-            configuration=configuration,
-            functions={DELETE_UNUSED_IMAGES: function_of(name=DELETE_UNUSED_IMAGES)},
-            manager=ManagerState(eviction_config(configuration)),
-            paths=FilesystemPaths(NODE, NODE, NODE),
-            observations=observations_of(),
-            decision=NOTHING_DECIDED,
-            on_its_own=True,
-            asking=Asking(locate_due=NEVER, refresh_due=NEVER),
-            ids_begin="abcdef",
-        )
-        self.told: dict[str, tuple[object, ...]] = {}
-
-    def at(self, now: float, *events: Event) -> list[Effect]:
-        """Takes in what has happened by this time; what follows."""
-        self.world = self.world._replace(now=now, wall=now)
-        for event in events:
-            self.world = fold(self.world, event)
-        self.world, effects = step(self.world)
-        self.told |= {effect.what: effect.about for effect in effects if isinstance(effect, Tell)}
-        return [effect for effect in effects if isinstance(effect, FOLLOWS)]
-
-
-def read(at: float, available_mib: int) -> Sampled:
-    """The sampler has read the filesystem."""
-    stats = FsStats(available_mib * MIB, available_mib * MIB, GIB, 1000, 2000, at)
-    return Sampled(Sample(NODE, at, Reading(stats, DEVICE), FilesystemIdentity(NODE, DEVICE)))
-
-
-def called(claim: Claim, looked_at: float, at: float) -> Claim:
-    """The claim once its call has gone out, after this last look."""
-    return sent(replace(claim, ready_since=looked_at), at)
-
 
 def test_one_pass_from_the_observation_to_its_record() -> None:
-    """10 MiB are missing to the mark, and 10 more are the minimum reclaim.
-
-    Of three images of 10 MiB two go.
-    """
-    engine, images = Engine(now=100.0), StageId(DELETE_UNUSED_IMAGES, 1)
-    the_pass, a, b, c = "abcdef000001", *map(verdict_of, "abc")
-
-    # The node is looked at: its filesystem is read.
-    assert engine.at(100.00) == [Read((NODE,))]
-
-    # Observation: 470 MiB are available. Decision: the mark of 480 is met. A pass
-    # begins: images are planned.
-    assert engine.at(100.01, read(100.01, available_mib=470)) == [Plan(the_pass, images)]
-    decision = engine.world.decision
-    assert (decision.acted_on, decision.row) == (
-        decision.thresholds_met[0],
-        (DELETE_UNUSED_IMAGES,),
+    """10 MiB are missing to the mark, and 10 more are the minimum reclaim: of three images of 10 MiB
+    two go. Nothing runs here: the product's own `fold` takes in each event, its own `step` says
+    what follows, and what a filesystem, a stage or the runtime would answer is in the story."""
+    site = Site("ABC", daemon=True, reclaimTable={"nodefs.available": [IMAGES]})
+    world = site.engine.world._replace(
+        paths=FilesystemPaths("/node", "/node", "/node"),
+        asking=Asking(locate_due=NEVER, refresh_due=NEVER),
     )
-    assert decision.conditions == {NodeCondition.RECLAIM_PRESSURE}
-    assert engine.told["reclaiming"] == (decision.acted_on,)
+    plan = site.images.plan()
+    claims, news = dict[str, Claim](), dict[str, tuple[Any, ...]]()
 
-    # Plan: three images may go, in this order. The first is claimed, and checked.
-    plan = Planned(the_pass, images, types.Plan((a, b, c)), fresh_seconds=1.0)
-    claim = Claim(the_pass, images, a, claimed_at=100.05)
-    assert engine.at(100.05, plan) == [Check(claim)]
-    assert engine.world.removals == {claim.id: claim}
+    def event_of(kind: str, about: str = "") -> Event:
+        match kind:
+            case "planned":
+                return Planned("abcdef000001", StageId(IMAGES, 1), plan, fresh_seconds=1.0)
+            case "checked":
+                ready = Ready(world.now)
+                return CheckEnded(claims[about].id, Checked(ready, world.now))
+            case "ended":
+                removed = Outcome(claims[about].verdict, Result.REMOVED)
+                return Ended(claims[about].id, removed)
+        available = int(about) * MIB
+        reading = Reading(FsStats(available, available, GIB, 1000, 2000, world.now), DEVICE)
+        identity = FilesystemIdentity("/node", DEVICE)
+        return Sampled(Sample("/node", world.now, reading, identity))
 
-    # Check: nobody uses it, by a last look that ended at 100.09. Something may have been
-    # mounted over it meanwhile.
-    ready = Ready(100.08)
-    checked = CheckEnded(claim.id, Checked(ready, looked_at=100.09))
-    assert engine.at(100.10, checked) == [Read((NODE,))]
-
-    # Gate: the disk is the same and still short, nobody has paused or stopped. It is sent, once.
-    assert engine.at(100.11, read(100.11, available_mib=470)) == [
-        Send(called(claim, 100.09, 100.11), ready)
-    ]
-    assert engine.world.removals[claim.id].state is State.SENT
-    assert engine.at(100.13) == []
-
-    # Reading: it has gone, and what that has freed is read before anything else is begun.
-    assert engine.at(100.15, Ended(claim.id, Outcome(a, Result.REMOVED))) == [Read((NODE,))]
-
-    # 480 MiB: the mark is cleared, the minimum reclaim is not. The next image takes the same way.
-    claim = Claim(the_pass, images, b, claimed_at=100.16)
-    checked = CheckEnded(claim.id, Checked(ready, looked_at=100.18))
-    assert engine.at(100.16, read(100.16, available_mib=480)) == [Check(claim)]
-    assert engine.at(100.19, checked) == [Read((NODE,))]
-    assert engine.at(100.20, read(100.20, available_mib=480)) == [
-        Send(called(claim, 100.18, 100.20), ready)
-    ]
-    assert engine.at(100.23, Ended(claim.id, Outcome(b, Result.REMOVED))) == [Read((NODE,))]
-
-    # Relieved: 490 MiB. The pass has ended, the third image stays; the node is looked at
-    # again, and nothing follows.
-    assert engine.at(100.24, read(100.24, available_mib=490)) == [Read((NODE,))]
-    assert engine.at(100.25, read(100.25, available_mib=490)) == []
-    assert (engine.world.passes, engine.world.removals) == ({}, {})
-    assert engine.world.decision.thresholds_met == ()
-
-    # Record: what has caused it, what has gone, what each has freed, what was kept
-    # and why, and how it ended.
-    (record,) = engine.told["passed"]
-    assert isinstance(record, Pass)
-    assert (record.id, record.trigger, record.decision) == (the_pass, Trigger.INTERVAL, decision)
+    for row in rows_of("""
+        at   | happens   | follows | why
+        0    |           | Read    | the node is looked at
+        0.01 | read 470  | Plan    | the mark of 480 is met: a pass begins
+        0.05 | planned   | Check A | three may go; the first is claimed
+        0.1  | checked A | Read    | something may have been mounted over it meanwhile
+        0.11 | read 470  | Send A  | the gate: the disk is the same, and still short
+        0.13 |           |         | it is sent once
+        0.15 | ended A   | Read    | before anything else is begun
+        0.16 | read 480  | Check B | the mark is cleared, the minimum reclaim is not
+        0.19 | checked B | Read    |
+        0.2  | read 480  | Send B  |
+        0.23 | ended B   | Read    |
+        0.24 | read 490  | Read    | it is relieved; the node is looked at again
+        0.25 | read 490  |         |
+    """):
+        now = 1000.0 + float(row["at"])
+        world = world._replace(now=now)
+        if row["happens"]:
+            world = fold(world, event_of(*row["happens"].split()))
+        world, effects = step(world)
+        follows = []
+        for effect in effects:
+            if isinstance(effect, Tell):
+                news[effect.what] = effect.about
+            if isinstance(effect, Check | Send):
+                claims[effect.claim.verdict.id] = effect.claim
+                follows.append(f"{type(effect).__name__} {effect.claim.verdict.id}")
+            elif isinstance(effect, Read | Plan):
+                follows.append(type(effect).__name__)
+        assert (row["at"], " ".join(follows)) == (row["at"], row["follows"])
+        if row["follows"] == "Send A":
+            assert (claims["A"].state, claims["A"].sent_at) == (State.SENT, now)
+    assert (world.passes, world.removals, world.decision.thresholds_met) == ({}, {}, ())
+    (record,) = news["passed"]
+    assert told(record) == "satisfied: A removed 10, B removed 10, C kept: relieved"
+    assert (record.id, record.trigger) == ("abcdef000001", Trigger.INTERVAL)
+    assert (record.decision.acted_on,) == news["reclaiming"]
+    assert record.decision.conditions == {NodeCondition.RECLAIM_PRESSURE}
     assert record.observations.signals[Signal.NODEFS_AVAILABLE].available == 470 * MIB
-    (result,) = record.functions
-    assert [(each.verdict, each.result, each.freed.bytes) for each in result.outcomes] == [
-        (a, Result.REMOVED, 10 * MIB),
-        (b, Result.REMOVED, 10 * MIB),
-    ]
-    assert [each.verdict for each in result.kept] == [c.kept(Reason.RELIEVED)]
-    assert (result.relieved, result.error) == (True, "")
-    assert (record.result, record.measured.bytes, record.still_met) == (
-        PassResult.SATISFIED,
-        20 * MIB,
-        (),
-    )
+    assert (record.measured.bytes, record.still_met) == (20 * MIB, ())
