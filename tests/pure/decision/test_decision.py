@@ -7,7 +7,6 @@ and `pkg/kubelet/eviction/helpers.go`.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -31,8 +30,6 @@ from eviction.decision.headroom import (
 from eviction.decision.reclaim_table import RECLAIM_TABLE, RowEntry, Rows, row
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.decision.thresholds import (
-    by_priority,
-    deficit,
     highest_mark,
     thresholds_met,
     update_container_fs_thresholds,
@@ -58,7 +55,6 @@ from tests.pure.values import (
     observation,
     observations_of,
     rows_of,
-    seen_filesystems,
     stats,
     threshold,
     value,
@@ -89,16 +85,15 @@ def threshold_of(text: str) -> Threshold:
 
 
 def reading_of(signal: Signal, text: str, now: float) -> SignalObservation:
-    """`0`, `0 stale`, `5Gi of 80Gi` (else of 100Gi), `0 at 5`: read at 5 s (else just now)."""
+    """`0`, `0 stale`, `5Gi of 80Gi` (else of 100Gi), `0 at 5`: read at 5 s (else just now), `2Gi
+    needs 3Gi`: for what is coming."""
     available, *words = text.split()
-    capacity = value(words[1]) if "of" in words else value("100Gi")
-    return observation(
-        signal,
-        int(value(available).amount(0)),
-        int(capacity.amount(0)),
-        time=float(words[-1]) if "at" in words else now,
-        stale="stale" in words,
-    )
+    told = dict(zip(words[::2], words[1::2], strict=False))
+    sizes = (available, told.get("of", "100Gi"), told.get("needs", "0"))
+    amount, capacity, needed = (int(value(size).amount(0)) for size in sizes)
+    time = float(told.get("at", now))
+    one = observation(signal, amount, capacity, time=time, stale="stale" in words)
+    return replace(one, needed=needed)
 
 
 def assert_story(story: str) -> None:
@@ -141,9 +136,8 @@ def assert_story(story: str) -> None:
             "acts on": names(acted_on),
             "row": " ".join(map(SHORT.__getitem__, decision.row)),
         }
-        assert {name: decided[name] for name in told if name in decided} == {
-            name: text for name, text in told.items() if name in decided
-        }, f"at {now:g}"
+        for name in decided.keys() & told.keys():
+            assert (now, name, decided[name]) == (now, name, told[name])
 
 
 def told(stories: Mapping[str, str]) -> pytest.MarkDecorator:
@@ -210,6 +204,13 @@ def told(stories: Mapping[str, str]) -> pytest.MarkDecorator:
             number: nodefs.inodesFree < 1
             at | nodefs.inodesFree | met
              0 | 0 of 0            | number
+        """,
+        "what is coming meets hard ones only": """
+            hard: nodefs.available < 1Gi
+            soft: nodefs.available < 1Gi, grace 60
+            at | nodefs.available | met
+            0  | 2Gi needs 2Gi    |
+            10 | 2Gi needs 3Gi    | hard
         """,
         "without thresholds there is no pressure": """
             at | nodefs.available | reported | met | acts on | row
@@ -473,6 +474,14 @@ def test_each_condition_is_reported_by_its_own_marks(story: str) -> None:
             at | nodefs.available | imagefs.available | met              | acts on
              0 | 9Gi              | 1Gi               | small large soft | large small
         """,
+        "of equal ones in the order of the signals, hard before soft": """
+            images: imagefs.available < 2Gi
+            soft: nodefs.available < 2Gi, grace 60
+            hard: nodefs.available < 2Gi
+            at | nodefs.available | imagefs.available | acts on
+            0  | 1Gi              | 1Gi               | hard images
+            60 | 1Gi              | 1Gi               | hard soft images
+        """,
         "not what nothing relieves, however large its deficit": """
             own: nodefs.available < 10Gi
             inodes: nodefs.inodesFree < 100
@@ -525,13 +534,11 @@ class Oracle:
     read_at: dict[Signal, float] = field(default_factory=dict)
     passed_at: float = 0.0
     pressure_at: float = -PERIOD
-    below: bool = False
     reported: set[NodeCondition] = field(default_factory=set)
 
     def expects(
         self,
         thresholds: Sequence[Threshold],
-        kubelets: Sequence[Threshold],
         seen: Mapping[Signal, SignalObservation],
         now: float,
     ) -> tuple[set[Threshold], tuple[Threshold, ...], set[NodeCondition]]:
@@ -564,11 +571,6 @@ class Oracle:
         self.read_at = {signal: one.time or 0.0 for signal, one in read.items()}
         if self.met_since:
             self.pressure_at = now
-        low = any(
-            k.signal in read and read[k.signal].available < k.mark(CAPACITY) for k in kubelets
-        )
-        unknown = any(k.signal in seen and seen[k.signal].stale for k in kubelets)
-        self.below = low or (self.below and unknown)
 
         def priority(one: Threshold) -> tuple[Fraction, int, float]:
             mark = one.mark(CAPACITY)
@@ -579,7 +581,6 @@ class Oracle:
         self.reported = (
             {NodeCondition.RECLAIM_PRESSURE} if now - self.pressure_at < PERIOD else set()
         )
-        self.reported |= {NodeCondition.DISK_PRESSURE} if self.below else set()
         return set(self.met_since), tuple(acts), self.reported
 
     def _forget(self, one: Threshold) -> None:
@@ -596,7 +597,7 @@ some_thresholds = st.lists(
         min_reclaim=st.sampled_from(["", "5%"]),
     ),
     max_size=4,
-    unique_by=lambda one: (one.signal, one.value, one.grace_seconds),
+    unique_by=lambda one: (one.signal, one.grace_seconds),
 )
 some_readings = st.dictionaries(
     st.sampled_from([NODEFS, INODES, IMAGEFS]),
@@ -611,14 +612,13 @@ some_passes = st.lists(
 )
 
 
-@given(some_thresholds, some_thresholds, some_passes)
+@given(some_thresholds, some_passes)
 def test_any_passes_are_decided_as_the_rules_say(
     thresholds: list[Threshold],
-    kubelets: list[Threshold],
     passes: list[tuple[float, dict[Signal, tuple[int, str]], FsLayout | None]],
 ) -> None:
     """What is met, what is acted on in which order, and what is reported."""
-    config = EvictionConfig(tuple(thresholds), PERIOD, GAP, kubelets=tuple(kubelets))
+    config = EvictionConfig(tuple(thresholds), PERIOD, GAP)
     state, oracle, now = ManagerState(config), Oracle(), 0.0
     for step, amounts, layout in passes:
         now += step
@@ -635,7 +635,7 @@ def test_any_passes_are_decided_as_the_rules_say(
         state, decision = synchronize(
             state, observations_of(*seen.values(), time=now, layout=layout), now
         )
-        met, acts, conditions = oracle.expects(thresholds, kubelets, seen, now)
+        met, acts, conditions = oracle.expects(thresholds, seen, now)
         assert (set(decision.thresholds_met), {*decision.conditions}) == (met, conditions)
         acts = acts if layout else ()
         assert (decision.acted_on, decision.others) == (next(iter(acts), None), acts[1:])
@@ -674,49 +674,20 @@ def test_marks_are_the_kubelets_to_the_byte(
             assert met == ((one,) if available < limit else ())
 
 
-def test_what_is_coming_meets_hard_thresholds_only() -> None:
-    """Less is available than what is coming needs; a soft threshold is met by what has come."""
-    hard, soft = threshold(NODEFS, "1Gi"), threshold(NODEFS, "1Gi", grace_seconds=60.0)
-    seen = {NODEFS: replace(observation(NODEFS, 2 * GIB), needed=3 * GIB)}
-    for ahead, met in ((False, ()), (True, (hard,))):
-        assert thresholds_met([hard, soft], seen, enforce_min_reclaim=False, ahead=ahead) == met
-
-
-def test_equal_deficits_go_in_the_order_of_the_signals_then_hard_before_soft() -> None:
-    """Whatever the order of the configuration. Without a mark or a reading there is no deficit."""
-    hard, soft = threshold(NODEFS, "2Gi"), threshold(NODEFS, "2Gi", grace_seconds=60.0)
-    images, none = threshold(IMAGEFS, "2Gi"), threshold(NODEFS, "0%")
-    seen = {signal: observation(signal, GIB) for signal in (NODEFS, IMAGEFS)}
-    for order in itertools.permutations([hard, soft, images, none]):
-        assert by_priority(order, seen) == (hard, soft, images, none)
-    assert [deficit(one, seen) for one in (hard, none)] == [Fraction(1, 2), 0]
-    assert deficit(hard, {}) == 0
-
-
 def test_what_has_to_stay_available_is_the_highest_mark_of_a_disk() -> None:
     """In bytes, minimum reclaim included: not the mark of inodes, of another disk, or of what was
     not read."""
-    disks = seen_filesystems(
-        {FilesystemRole.NODEFS: (1, stats()), FilesystemRole.IMAGEFS: (2, stats())}
+    seen = observed(1024, "1024", "10")
+    written = (
+        "nodefs.available < 10Gi, reclaim 1Gi",
+        "nodefs.available < 5Gi, grace 60",
+        "nodefs.inodesFree < 90%",
+        "imagefs.available < 50%",
+        "containerfs.available < 70%",
     )
-    seen = [
-        replace(observation(signal, 50 * GIB), filesystem=disks[signal.filesystem][0])
-        for signal in (NODEFS, INODES, IMAGEFS)
-    ]
-    observations = replace(observations_of(*seen), filesystems=disks)
-    marks = [
-        threshold_of(text)
-        for text in (
-            "nodefs.available < 10Gi, reclaim 1Gi",
-            "nodefs.available < 5Gi, grace 60",
-            "nodefs.inodesFree < 90%",
-            "imagefs.available < 50%",
-            "containerfs.available < 70%",
-        )
-    ]
-    highest = [highest_mark(marks, observations, role) for role in KUBELET_ROLES]
-    assert highest == [11 * GIB, 50 * GIB, 0]
-    assert highest_mark([], observations, FilesystemRole.NODEFS) == 0
+    marks = [threshold_of(text) for text in written]
+    assert [highest_mark(marks, seen, role) for role in KUBELET_ROLES] == [11 * GIB, 2**39, 0]
+    assert highest_mark([], seen, FilesystemRole.NODEFS) == 0
 
 
 @given(
@@ -742,23 +713,18 @@ def test_containerfs_has_the_thresholds_of_the_filesystem_with_the_writable_laye
         FsLayout.SPLIT: FilesystemRole.NODEFS,
         FsLayout.DEDICATED_IMAGEFS: FilesystemRole.IMAGEFS,
     }
-    expected = [one for one in written if one.signal.filesystem is not FilesystemRole.CONTAINERFS]
-    for hard, inodes in itertools.product((True, False), (False, True)):
-        sources = [
-            one
-            for one in expected
-            if one.signal.filesystem is writable.get(layout)  # type: ignore[arg-type] # None has none
-            and (one.hard, one.signal.counts_inodes) == (hard, inodes)
-        ]
-        expected += [
-            replace(
-                one,
-                signal=one.signal.on(FilesystemRole.CONTAINERFS),
-                origin=f"derived from {one.signal}",
-            )
-            for one in sources[-1:]
-        ]
-    assert update_container_fs_thresholds(tuple(written), layout) == tuple(expected)
+    others = [one for one in written if one.signal.filesystem is not FilesystemRole.CONTAINERFS]
+    copies = {
+        (not one.hard, one.signal.counts_inodes): replace(
+            one,
+            signal=one.signal.on(FilesystemRole.CONTAINERFS),
+            origin=f"derived from {one.signal}",
+        )
+        for one in others
+        if layout and one.signal.filesystem is writable[layout]
+    }
+    expected = (*others, *(copies[kind] for kind in sorted(copies)))
+    assert update_container_fs_thresholds(tuple(written), layout) == expected
     config = EvictionConfig(tuple(written), kubelets=tuple(written))
     assert config.marks_to_watch(layout) == (*expected, *expected)
 
@@ -916,61 +882,45 @@ def test_it_is_looked_at_again_halfway_to_the_nearest_mark(
 def test_polls_compare_with_the_next_mark_below_on_each_filesystem() -> None:
     """Of several the highest that is not crossed; a filesystem without one is not polled, and one
     that has two roles is polled once."""
-    marks = [
-        threshold(NODEFS, "1Gi"),
-        threshold(NODEFS, "2Gi", grace_seconds=60.0),
-        threshold(INODES, "700"),
-    ]
-    marks += [threshold(NODEFS, "4Gi"), threshold(IMAGEFS, "9Gi")]
-    seen = observed(3 * 1024, "1024", "700")
-    (levels,) = levels_to_watch(marks, seen, {}, policy=POLICY).items()
-    assert levels[0] == "/kubelet"
-    assert (levels[1].levels, levels[1].rates) == ((2 * GIB, 700), (500.0 * MIB, 20_000.0))
-    signals = observed(5 * 1024, "5120").signals
-    here = replace(signals[IMAGEFS], filesystem=FilesystemIdentity("/other", 1))
-    seen = SignalObservations({**signals, IMAGEFS: here}, FsLayout.SINGLE, 0.0)
-    found = levels_to_watch([BOTH[0], threshold(IMAGEFS, "2Gi")], seen, {}, policy=POLICY)
-    assert [(path, one.levels[0]) for path, one in found.items()] == [("/kubelet", 2 * GIB)]
+    marks = [threshold(NODEFS, text) for text in ("1Gi", "2Gi", "4Gi")]
+    marks += [threshold(INODES, "700"), threshold(IMAGEFS, "9Gi")]
+    seen = observed(3072, "1024", "700")
+    ((path, found),) = levels_to_watch(marks, seen, {}, policy=POLICY).items()
+    assert (path, found.levels, found.rates) == ("/kubelet", (2 * GIB, 700), (500.0 * MIB, 2e4))
+    images = replace(seen.signals[IMAGEFS], available=10 * GIB, filesystem=PLACES[NODEFS])
+    seen = replace(seen, signals={**seen.signals, IMAGEFS: images})
+    ((path, found),) = levels_to_watch(marks, seen, {}, policy=POLICY).items()
+    assert (path, found.levels) == ("/kubelet", (9 * GIB, 700))
 
 
 @given(
     st.integers(0, 2**36),
     st.integers(-(2**36), 2**36),
     st.floats(0.0, 100.0),
-    st.floats(0.001, 1.0),
-    st.floats(1.0, 3600.0),
-    st.floats(float(MIB), 5000.0 * MIB),
+    st.builds(
+        PollPolicy, st.floats(0.001, 1.0), st.floats(1.0, 3600.0), st.floats(MIB, 5000.0 * MIB)
+    ),
     st.floats(0, 5000.0 * MIB),
     st.booleans(),
 )
 def test_no_fill_that_is_taken_to_be_possible_reaches_a_mark_before_the_next_reading(
-    ours: int,
-    above: int,
-    seconds: float,
-    floor: float,
-    ceiling: float,
-    assumed: float,
-    seen_fill: float,
-    idle: bool,
+    ours: int, above: int, seconds: float, policy: PollPolicy, seen_fill: float, idle: bool
 ) -> None:
     """It begins right after a reading, at the assumed rate or the fastest seen, so many seconds
     above our mark, whatever `pollCeiling` is and wherever the kubelet's mark is: from a reading
     above a mark by more than it writes in five floors, the next observation is above that mark too,
     and so is the next poll, which is no later. Both are within floor and ceiling."""
-    policy, fastest = PollPolicy(floor, ceiling, assumed), max(assumed, seen_fill)
-    kubelets, available = max(ours - above, 0), ours + int(seconds * fastest)
-    marks, seen = (
-        [threshold(NODEFS, str(mark)) for mark in (ours, kubelets)],
-        observed(available / MIB),
-    )
+    fastest, marks = max(policy.assumed_fill_rate, seen_fill), (ours, max(ours - above, 0))
+    available = ours + int(seconds * fastest)
+    of = [threshold(NODEFS, str(mark)) for mark in marks], observed(available / MIB)
     fills = {(1, False): FillRate(available, 0.0, seen_fill)}
-    waits = [observation_interval(marks, seen, fills, policy=policy)]
-    for levels in levels_to_watch(marks, seen, fills, policy=policy).values():
+    waits = [observation_interval(*of, fills, policy=policy)]
+    for levels in levels_to_watch(*of, fills, policy=policy).values():
         assert levels.poll_interval((available, 10**9)) <= waits[0]
         waits.append(levels.poll_interval((available, 10**9), idle=idle))
-    assert all(floor <= wait <= ceiling for wait in waits)
-    for mark in (ours, kubelets):
-        if available - mark > 5 * floor * fastest * 1.001:
+    assert all(policy.floor_seconds <= wait <= policy.ceiling_seconds for wait in waits)
+    for mark in marks:
+        if available - mark > 5 * policy.floor_seconds * fastest * 1.001:
             assert all(available - wait * fastest > mark for wait in waits)
 
 
@@ -1001,16 +951,15 @@ def test_a_filesystem_is_near_its_mark_within_the_ceiling_and_no_longer_beyond_t
 
 
 def test_fill_rates_are_kept_by_device_and_the_faster_one_counts() -> None:
-    """512 MiB in 1 s on nodefs count there; a device that is gone leaves nothing behind. Of two
-    rates of one amount, as before the first removal and as it is now, the faster one counts."""
-    first = update_fill_rates({(9, False): FillRate(0, 0.0, 1e9)}, observed(1024))
+    """512 MiB in 1 s on nodefs count there, unless more polls of it are to come; a device that is
+    gone leaves nothing behind. Of two rates of one amount the faster one counts."""
+    gone, later = {(9, False): FillRate(0, 0.0, 1e9)}, observed(512, time=1.0)
+    first = update_fill_rates(gone, observed(1024))
     assert set(first) == {(1, False), (1, True), (2, False), (2, True)}
-    second = update_fill_rates(first, observed(512, time=1.0))
+    second = update_fill_rates(first, later)
     assert [second[device, False].fastest for device in (1, 2)] == [512.0 * MIB, 0.0]
-    kept = update_fill_rates(first, observed(512, time=1.0), incomplete={1})
-    assert kept[1, False] == first[1, False]
+    assert update_fill_rates(first, later, incomplete={1})[1, False] == first[1, False]
     fills = {key: filling(rate, 100.0 * MIB) for key, rate in first.items()}
-    gone = {(9, False): FillRate(0, 0.0)}
     assert faster({**fills, **gone}, first) == faster(first, fills) == fills
     assert faster({}, first) == first
 

@@ -58,6 +58,7 @@ from reclaim.types import (
 )
 from signals.filesystems import FilesystemPaths, Reading
 from signals.interval import FillRate
+from signals.samplers import Sample
 from signals.types import FsStats, Signal
 from tests.inline import Inline, configured, function_of
 from tests.pure.contexts import context_of
@@ -210,20 +211,23 @@ class Timed(Inline):
     def done(self, effect: Effect) -> Iterable[Event]:
         """Carries it out, now or later."""
         self.handed_out.append(effect)
+        about = ""
         match effect:
             case Read(paths):
-                return [
-                    event for path in paths for event in self._after("Read", path, self._read(path))
-                ]
+                samples = {path: [Sampled(self._sample(path))] for path in paths}
+                answers = [
+                    self._after(f"Read {path}", lambda s=s: s) for path, s in samples.items()
+                ]  # type: ignore[misc] # s is bound now
+                return [event for answer in answers for event in answer]
             case Check(claim) | Send(claim):
                 about = claim.verdict.id
             case Plan(stage=stage):
                 about = stage.function
             case Locate() | Refresh() | WriteBack():
-                about = ""
+                pass
             case _:
                 return super().done(effect)
-        return self._after(type(effect).__name__, about, lambda: self._carried_out(effect))
+        return self._after(f"{type(effect).__name__} {about}", lambda: self._carried_out(effect))
 
     def _carried_out(self, effect: Effect) -> Iterable[Event]:
         match effect:
@@ -236,16 +240,13 @@ class Timed(Inline):
             case _:
                 return super().done(effect)
 
-    def _read(self, path: str) -> Callable[[], Iterable[Event]]:
-        sample = self._sample(path)
+    def _sample(self, path: str) -> Sample:
+        sample = super()._sample(path)
         assert sample.identity is not None
-        sample = replace(sample, identity=replace(sample.identity, type=self.filesystem_type))
-        return lambda: [Sampled(sample)]
+        return replace(sample, identity=replace(sample.identity, type=self.filesystem_type))
 
-    def _after(
-        self, kind: str, about: str, answer: Callable[[], Iterable[Event]]
-    ) -> Iterable[Event]:
-        seconds = self.takes.get(f"{kind} {about}", self.takes.get(kind, 0.0))
+    def _after(self, what: str, answer: Callable[[], Iterable[Event]]) -> Iterable[Event]:
+        seconds = self.takes.get(what, self.takes.get(what.split()[0], 0.0))
         if seconds == 0.0:
             return answer()
         self.coming.append((self.clock.monotonic() + seconds, answer))
@@ -262,14 +263,9 @@ class Timed(Inline):
                 self.events += answer()
         super().turn()
 
-    def until_it(self, kind: type[Effect], name: str = "") -> None:
-        """Turns until such an effect has been handed out, about this object if it is named."""
-
-        def is_meant(effect: Effect) -> bool:
-            about = effect.claim.verdict.id if isinstance(effect, Check | Send) else ""
-            return isinstance(effect, kind) and (not name or about == name)
-
-        self.until(lambda: any(map(is_meant, self.handed_out)))
+    def until_it(self, kind: type[Effect]) -> None:
+        """Turns until such an effect has been handed out."""
+        self.until(lambda: any(isinstance(effect, kind) for effect in self.handed_out))
 
     def settle(self) -> None:
         """Everything that follows now."""
@@ -433,11 +429,6 @@ class Site:
                 young = verdict_of("Y").kept(Reason.TOO_YOUNG)
                 young = young._replace(eligible_in_seconds=float(seconds))
                 self.images.planned = replace(plan, keep=(young,))
-            case ["target", mib]:
-                self.images.planned = replace(plan, target_bytes=int(mib) * MIB)
-            case ["drip", times]:
-                for tick in range(int(times)):
-                    self.disk.free(MIB, tick / 5)
             case ["frees", "late"]:
                 self.containers.frees_late = True
             case [name, "frees" | "sized" as what, mib]:

@@ -19,7 +19,6 @@ from eviction.engine.effects import (
     Refresh,
     Sampled,
     Send,
-    Tick,
     Watch,
     Withdrawn,
     WriteBack,
@@ -27,7 +26,6 @@ from eviction.engine.effects import (
 from eviction.engine.fold import fold
 from eviction.engine.node import Node
 from eviction.engine.periodic import CONTAINER, IMAGE, loops
-from eviction.engine.step import next_deadline
 from eviction.engine.world import Pause
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.surface.announcements import Announcements
@@ -45,12 +43,14 @@ from tests.inline import configured
 from tests.pure.engine.site import CONTAINERS, DEVICE, Disk, Site, Store, record_of, told
 from tests.pure.values import GIB, MIB, SteppedClock, each_row, rows_of, threshold
 
+TOLD = ("not_begun", "reclaiming", "takes_long", "detected")
+
 
 def assert_day(site: Site, story: str) -> None:
     """On each line something happens, and then so many seconds go by; the other columns are what
     there is by then. `passes`: those that have ended meanwhile, and when they began. `told`: how
     often, so far."""
-    ended = looks = 0
+    ended = looks = done = 0
     for row in rows_of(story):
         site.happen(row.pop("happens"))
         site.engine.after(float(row.pop("seconds")))
@@ -59,22 +59,21 @@ def assert_day(site: Site, story: str) -> None:
             f"{one.started_wall - 1_800_000_000:.1f} {one.trigger} {told(one)}"
             for one in records[ended:]
         )
+        watches = (each for each in site.engine.handed_out[done:] if isinstance(each, Watch))
+        told_of = {what: len(site.engine.said(what)) for what in TOLD}
         found = {
             "passes": " + ".join(passes),
             "sent": site.called("send"),
             "look": world.look_why,
             "due": f"{world.look_due - world.looked_at:g}",
             "looks": str(world.looks - looks),
+            "polls for": " ".join({f"{(each.levels.levels[0] or 0) >> 20}" for each in watches}),
             "asked": site.engine.count(Locate, Refresh),
             "problem": world.asking.problem,
             "written back": site.engine.count(WriteBack),
-            "told": "".join(
-                f"{len(said)} {what} "
-                for what in ("not_begun", "reclaiming", "takes_long", "detected")
-                if (said := site.engine.said(what))
-            ).strip(),
+            "told": " ".join(f"{count} {what}" for what, count in told_of.items() if count),
         }
-        ended, looks = len(records), world.looks
+        ended, looks, done = len(records), world.looks, len(site.engine.handed_out)
         assert {column: found[column] for column in row} == row
 
 
@@ -234,12 +233,21 @@ def days(days: Mapping[str, tuple[str, Mapping[str, Any], str]]) -> pytest.MarkD
         write 30, Read 1, crossed | 9       | 1.1 interval satisfied: - / A removed 10, B removed 10 | A B
     """,
         ),
-        "no mark is near": (
+        "near a mark the disk is polled, and behind a pass for the next one": (
+            "A",
+            {"hard": {"imagefs.available": "469Mi"}, "pollFloor": "10ms"},
+            """
+        happens            | seconds | polls for | looks
+                           | 0.1     | 480       | 1
+        write 30, crossed, Send inf | 4 | 469 | 17
+    """,
+        ),
+        "no mark is near, and none is polled for": (
             "",
             {"assumedFillRate": "1Ki"},
             """
-        happens | seconds | look                          | due
-                | 1.5     | no mark can be reached sooner | 10
+        happens | seconds | look                          | due | polls for
+                | 1.5     | no mark can be reached sooner | 10  |
     """,
         ),
         "halfway": (
@@ -438,35 +446,6 @@ def test_a_pass_begins_before_its_mark_and_frees_what_is_coming(soft: bool) -> N
 # ---- how it looks
 
 
-@pytest.mark.parametrize("near", [True, False])
-def test_near_a_mark_the_disk_is_polled_between_looks(near: bool) -> None:
-    """Its sampler is told the level; far away it is not. While a pass waits for its removal, the
-    next mark is polled for, and looks are 0.25 s apart all the same."""
-    site = Site(
-        "A",
-        daemon=True,
-        hard={"imagefs.available": "469Mi"},
-        pollFloor="10ms",
-        assumedFillRate="500Mi" if near else "1Mi",
-    )
-    site.engine.after(0.1)
-    assert levels(site) == ({480 * MIB} if near else set())
-    if near:
-        site.happen("write 30, Send inf")
-        site.engine.until_it(Send)
-        site.engine.handed_out.clear()
-        looks = site.engine.world.looks
-        site.engine.after(4.0)
-        assert levels(site) == {469 * MIB}
-        assert site.engine.world.looks - looks <= 16
-
-
-def levels(site: Site) -> set[int | None]:
-    """That samplers were told to watch for."""
-    watches = [effect for effect in site.engine.handed_out if isinstance(effect, Watch)]
-    return {effect.levels.levels[0] for effect in watches}
-
-
 @pytest.mark.regression
 @pytest.mark.parametrize("polled", ["/node", "/node/images"])
 def test_the_polls_of_a_filesystem_count_in_whatever_order_its_paths_answer(polled: str) -> None:
@@ -526,21 +505,6 @@ def test_slow_filesystems_delay_neither_each_other_nor_the_pass_on_a_fast_one() 
     assert (record.functions[0].relieved, store.sent) == (True, ["A", "B"])
     assert clock.monotonic() - began < 1.0  # 0.3 s of it are the wait for late space at the end
     assert record.timings.total_seconds < 0.5
-
-
-@pytest.mark.regression
-def test_a_filesystem_that_hangs_costs_no_turn() -> None:
-    """Once its reading is late, that deadline is over, and is not due for as long as it hangs."""
-    site = Site(daemon=True)
-    site.engine.after(0.1)
-    site.happen("Read inf")
-    site.engine.look()
-    site.clock.step(3.0)
-    site.engine.events.append(Tick())
-    site.engine.turn()
-    world = site.engine.world
-    assert all(reading.late(world.now) for reading in world.readings.values())
-    assert next_deadline(world) > world.now
 
 
 # ---- what holds it back
