@@ -71,8 +71,8 @@ AT_FIRST_MIB = 500  # available on a disk when a story begins
 HANGS = NEVER
 CALL_SECONDS = 0.001  # of the runtime
 NEVER_MET = dict.fromkeys(("nodefs.inodesFree", "imagefs.inodesFree", "imagefs.available"), "0%")
-
-
+EFFECTS = ("Send", "Check", "Plan", "Read", "Locate", "Refresh", "WriteBack")
+WRONG = ("silent", "unlike", "mute", "waits", "gone", "refused", "stuck", "fails")
 EVENTS: Mapping[str, Event] = {
     "stop": Stopping(),
     "healthy": KubeletHealthy(),
@@ -378,16 +378,14 @@ class Site:
         match words:
             case ["on", call, name, *what]:
                 self.hooks[f"{call} {name.rstrip(':')}"] = " ".join(what)
-            case [
-                ("Send" | "Check" | "Plan" | "Read" | "Locate" | "Refresh" | "WriteBack"),
-                *_,
-                seconds,
-            ]:
+            case [effect, *_, seconds] if effect in EFFECTS:
                 self.engine.takes[" ".join(words[:-1])] = float(seconds)
             case ["answered"]:
                 self.engine.let_go()
-            case ["write" | "free" as way, mib]:
-                self.disk.free(int(mib) * MIB * (1 if way == "free" else -1))
+            case ["write", mib]:
+                self.disk.free(-int(mib) * MIB)
+            case ["free", mib]:
+                self.disk.free(int(mib) * MIB)
             case ["take", seconds]:
                 self.clock.step(float(seconds))
             case [setting, value] if setting in self.settings:
@@ -397,7 +395,7 @@ class Site:
                 self.disk.fills_by = float(mib) * MIB
             case ["mount"]:
                 self.disk.device += 1
-            case ["late" | "check" | "look" | "fresh" | "patience" as what, seconds]:
+            case ["late" | "check" | "look" | "fresh" as what, seconds]:
                 for store in (self.containers, self.images):
                     setattr(store, f"{what}_seconds", float(seconds))
             case ["full-in", seconds]:
@@ -431,28 +429,25 @@ class Site:
                 self.images.planned = replace(plan, keep=(young,))
             case ["frees", "late"]:
                 self.containers.frees_late = True
-            case [name, "frees" | "sized" as what, mib]:
+            case [name, "frees" | "size" as what, mib]:
                 self.images.sizes[name] = size = int(mib) * MIB
-                fields: Any = {"frees_bytes" if what == "frees" else "size_bytes": size}
-                remove = (
-                    each._replace(**fields) if each.id == name else each for each in plan.remove
-                )
-                self.images.planned = replace(plan, remove=tuple(remove))
+                (verdict,) = (each for each in plan.remove if each.id == name)
+                changed = verdict._replace(**{f"{what}_bytes": size})  # type: ignore[arg-type] # as named
+                remove = tuple(changed if each is verdict else each for each in plan.remove)
+                self.images.planned = replace(plan, remove=remove)
             case [name, "holds", mib]:
                 self.images.sizes[name] = int(mib) * MIB
-            case [name, *wrong]:
+            case [name, *wrong] if wrong[:1] and wrong[0] in WRONG:
                 (self.images if name.isupper() else self.containers).wrong[name] = wrong
+            case _:
+                raise AssertionError(f"it is not known what {words} means")
 
     def _later(self, told: str) -> Iterable[Event]:
         self.happen(told)
         return ()
 
     def begin(
-        self,
-        wanted_mib: int = 0,
-        *,
-        signal: Signal | None = None,
-        **request: Any,
+        self, wanted_mib: int = 0, *, signal: Signal | None = None, **request: Any
     ) -> PassWanted:
         """A command asks for a pass, until so much more is available."""
         until = threshold(Signal.IMAGEFS_AVAILABLE, f"{AT_FIRST_MIB + wanted_mib}Mi")

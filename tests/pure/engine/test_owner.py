@@ -33,9 +33,8 @@ from eviction.records.passes import Pass, Trigger
 from eviction.types import EvictionError
 from reclaim.types import Reason, Result
 from reclaim.workers import Workers
-from signals.filesystems import Reading
 from signals.samplers import Samplers
-from signals.types import Signal, SignalObservations
+from signals.types import Signal
 from tests.pure.engine.site import IMAGES, Defective, Site, record_of, told
 from tests.pure.values import SteppedClock, on_new_thread, threshold
 from tests.reclaimd_process import came_true
@@ -53,19 +52,14 @@ class RunningClock(SteppedClock):
 
 
 class Heard(Listener):
-    """Keeps what it hears; `on_look` comes first."""
+    """Keeps what it hears."""
 
-    def __init__(self, on_look: Callable[[], object] = lambda: None) -> None:
+    def __init__(self) -> None:
         self.defects: list[Exception] = []
-        self.on_look = on_look
 
     def defect(self, error: Exception) -> None:
         """Kept."""
         self.defects.append(error)
-
-    def observed(self, observations: SignalObservations, decision: object) -> None:
-        """May hang or raise."""
-        self.on_look()
 
 
 class OnThreads(Performer):
@@ -84,9 +78,8 @@ class OnThreads(Performer):
         self.waited_for = False  # whether what hangs had to give up, as the test waited for it
         self.listeners, self.heard = Listeners(), Heard()
         self.listeners.add(self.heard)
-        self.samplers = Samplers(clock, self._read, on_new_thread)
+        self.samplers = Samplers(clock, lambda _, now: self.disk.reading(now), on_new_thread)
         self.samplers.prepare(("/node", "/node/images"))
-        self.reads: Callable[[str], object] = lambda _: None
         self.owner = Owner(
             self.site.engine.world,
             self,
@@ -97,10 +90,6 @@ class OnThreads(Performer):
             stopping=self.stopping,
         )
         self.stages = Stages(lambda: self.owner.world, self.site.engine.context, clock)
-
-    def _read(self, path: str, now: float) -> Reading:
-        self.reads(path)
-        return self.disk.reading(now)
 
     def perform(self, job: Job) -> Event:
         """As the node does."""
@@ -216,21 +205,18 @@ def test_a_command_relieves_on_its_own_thread() -> None:
 
 @pytest.mark.usefixtures("hasty")
 def test_of_many_who_wait_each_is_told_and_at_the_end_all_are_refused() -> None:
-    """Six threads, each asking a hundred times for a pause, until the owner ends: whoever asks then
+    """Six threads ask six hundred times for a pause, until the owner ends: whoever asks then
     is refused."""
     refused, begun = list[str](), threading.Semaphore(0)
     with on_threads("A") as site:
 
         def ask() -> None:
-            asked = 0
             try:
                 while True:
                     pause = PauseSet(60.0)
                     assert site.owner.ask(pause, pause.done) == 0
                     assert site.owner.world.pause.left_seconds(site.clock.monotonic()) > 0
-                    asked += 1
-                    if asked == 100:
-                        begun.release()
+                    begun.release()
             except EvictionError as error:
                 refused.append(str(error))
 
@@ -238,7 +224,7 @@ def test_of_many_who_wait_each_is_told_and_at_the_end_all_are_refused() -> None:
         with running(site):
             for thread in asking:
                 thread.start()
-            assert all(begun.acquire(timeout=LONGEST_SECONDS) for _ in asking)
+            assert all(begun.acquire(timeout=LONGEST_SECONDS) for _ in range(600))
         site.owner.refuse_the_rest()
         for thread in asking:
             thread.join(LONGEST_SECONDS)
@@ -313,23 +299,6 @@ def test_a_defect_while_deciding_does_not_end_the_owner() -> None:
             assert site.relieves()
 
 
-def test_a_listener_that_raises_or_hangs_does_not_stand_before_relief() -> None:
-    """One raises at each observation, one hangs in its first: the disk is relieved."""
-    with on_threads("AB") as site:
-        hung = threading.Event()
-
-        def hang() -> None:
-            hung.set()
-            site.hang()
-
-        site.listeners.add(Heard(lambda: 1 // 0))
-        site.listeners.add(Heard(hang))
-        with running(site):
-            site.look()
-            assert hung.wait(LONGEST_SECONDS)
-            assert site.relieves()
-
-
 # ---- threads
 
 
@@ -387,16 +356,6 @@ def test_threads_that_were_prepared_relieve_when_none_can_be_started() -> None:
         site.owner.workers.prepare(2)
         with no_thread_starts():
             assert site.relieves()
-
-
-def test_a_filesystem_that_hangs_keeps_nobody_from_looking() -> None:
-    """A look ends without it, within a moment, and the owner goes on."""
-    with on_threads("A") as site:
-        site.reads = lambda path: site.hang() if path == "/node" else None
-        for _ in range(3):
-            site.look()
-        assert site.owner.world.readings["/node"].asked_at is not None
-        assert site.owner.world.readings["/node/images"].last is not None
 
 
 # ---- the end

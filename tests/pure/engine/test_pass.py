@@ -87,7 +87,7 @@ def assert_passes(site: Site, story: str) -> None:
     of two at once the first goes first | ab | 20 | parallelRemovals 2, Check a 0.02 | a b | satisfied: a removed 0, b removed 0 | 0.02
     a check that takes long holds up nobody | ab | 20 | parallelRemovals 2, Check a 1 | b a | satisfied: a removed 10, b removed 0 | 1.00
     while it waited for its turn it became too old | ab | 20 | parallelRemovals 2, on check b: take 0.1 | a b | satisfied: a removed 0, b removed 0 | 0.11
-    each has freed what was promised for it | AB | 100 | parallelRemovals 2, A sized 2, B sized 40 | A B | not_enough: A removed 2, B removed 40 | 0.25
+    each has freed what was promised for it | AB | 100 | parallelRemovals 2, A size 2, B size 40 | A B | not_enough: A removed 2, B removed 40 | 0.25
     what it frees long before its end is its own | A | 100 | Send A 10, A holds 0, in 1 free 10 | A | not_enough: A removed 10 | 10.25
     they stand in the order of the plan | AB | 100 | parallelRemovals 2, Send A 2, Send B 1 | B A | not_enough: A removed 10, B removed 10 | 2.25
     a reading of before the end of another is not enough | ab | 10 | parallelRemovals 2, Read 0.02, Check b 1.01, Send 1 | a | satisfied: a removed 10, b kept: relieved | 1.07
@@ -472,7 +472,7 @@ def test_every_object_has_one_outcome_and_no_more_is_removed_than_needed(
     sized = dict(zip("ABCDEF", sizes, strict=False))
     site = Site("".join(sized), parallelRemovals=parallel)
     site.row = (IMAGES,)
-    happens = [f"{name} sized {mib}" for name, mib in sized.items()]
+    happens = [f"{name} size {mib}" for name, mib in sized.items()]
     happens += [f"{name} stuck" for name in stuck] + [f"{name} refused running" for name in refused]
     site.happen(", ".join(happens))
     (result,) = site.passed(wanted).functions
