@@ -37,7 +37,7 @@ from eviction.engine.effects import (
 )
 from eviction.engine.step import next_deadline
 from eviction.records.passes import Pass, Trigger
-from eviction.types import Extent, Threshold, ThresholdValue
+from eviction.types import Extent, ThresholdValue
 from reclaim import types
 from reclaim.function import Ready, ReclaimFunction, Refused, Stage, Wait
 from reclaim.types import (
@@ -214,11 +214,7 @@ class Timed(Inline):
         about = ""
         match effect:
             case Read(paths):
-                samples = {path: [Sampled(self._sample(path))] for path in paths}
-                answers = [
-                    self._after(f"Read {path}", lambda s=s: s) for path, s in samples.items()
-                ]  # type: ignore[misc] # s is bound now
-                return [event for answer in answers for event in answer]
+                return [event for path in paths for event in self._read(path)]
             case Check(claim) | Send(claim):
                 about = claim.verdict.id
             case Plan(stage=stage):
@@ -239,6 +235,10 @@ class Timed(Inline):
                 return [WrittenBack(device)]
             case _:
                 return super().done(effect)
+
+    def _read(self, path: str) -> Iterable[Event]:
+        answer = [Sampled(self._sample(path))]
+        return self._after(f"Read {path}", lambda: answer)
 
     def _sample(self, path: str) -> Sample:
         sample = super()._sample(path)
@@ -354,13 +354,6 @@ class Site:
         function: ReclaimFunction = function_of(*stages, name=name, **fields)
         self.change(functions={**self.engine.world.functions, name: function})
 
-    def knows_the_kubelets_mark(self, *others: Threshold) -> None:
-        """It lies 1 MiB below the daemon's, which may have other thresholds, too."""
-        config = self.engine.world.manager.config
-        kubelets = (threshold(Signal.NODEFS_AVAILABLE, "479Mi"),)
-        config = replace(config, kubelets=kubelets, thresholds=(*config.thresholds, *others))
-        self.change(manager=ManagerState(config))
-
     def _comes(self, call: str) -> None:
         self.calls.append(call)
         if call in self.hooks:
@@ -395,7 +388,7 @@ class Site:
                 self.disk.fills_by = float(mib) * MIB
             case ["mount"]:
                 self.disk.device += 1
-            case ["late" | "check" | "look" | "fresh" as what, seconds]:
+            case ["late" | "check" | "look" | "fresh" | "patience" as what, seconds]:
                 for store in (self.containers, self.images):
                     setattr(store, f"{what}_seconds", float(seconds))
             case ["full-in", seconds]:
@@ -406,6 +399,18 @@ class Site:
                 self.request["extent"] = Extent.ALL
             case ["dry-run"]:
                 self.request["dry_run"] = True
+            case ["kubelet"]:  # its mark is known, 1 MiB below the daemon's
+                kubelets = (threshold(Signal.NODEFS_AVAILABLE, "479Mi"),)
+                config = replace(self.engine.world.manager.config, kubelets=kubelets)
+                self.change(manager=ManagerState(config))
+            case ["program"]:  # of ten minutes, for which a command has asked
+                program = Store(self.disk, "P")
+                program.patience_seconds = 600.0
+                self.serves(program, name="Program")
+                about = Signal.NODEFS_AVAILABLE
+                self.begin(signal=about, extent=Extent.ALL, row=("Program",))
+            case ["elsewhere"]:
+                self.engine.located = FilesystemPaths("/node", "/elsewhere", "/elsewhere")
             case ["held-off", seconds]:
                 self.change(hold_off_until=now + float(seconds))
             case ["pause", seconds]:

@@ -35,13 +35,13 @@ from reclaim import types
 from reclaim.functions.periodic_image_gc import IMAGE_GC
 from reclaim.functions.table import CONTAINER_GC
 from reclaim.types import EventReason, GCEvent, ReclaimError
-from signals.filesystems import FilesystemPaths, Reading
+from signals.filesystems import Reading
 from signals.samplers import Sample
 from signals.summary import asked
 from signals.types import FilesystemIdentity, FilesystemRole, FsStats, Poll, Signal
 from tests.inline import configured
 from tests.pure.engine.site import CONTAINERS, DEVICE, Disk, Site, Store, record_of, told
-from tests.pure.values import GIB, MIB, SteppedClock, each_row, rows_of, threshold
+from tests.pure.values import GIB, MIB, SteppedClock, each_row, rows_of
 
 TOLD = ("not_begun", "reclaiming", "takes_long", "detected")
 
@@ -68,6 +68,7 @@ def assert_day(site: Site, story: str) -> None:
             "due": f"{world.look_due - world.looked_at:g}",
             "looks": str(world.looks - looks),
             "polls for": " ".join({f"{(each.levels.levels[0] or 0) >> 20}" for each in watches}),
+            "images": world.paths.imagefs or "",
             "asked": site.engine.count(Locate, Refresh),
             "problem": world.asking.problem,
             "written back": site.engine.count(WriteBack),
@@ -237,9 +238,59 @@ def days(days: Mapping[str, tuple[str, Mapping[str, Any], str]]) -> pytest.MarkD
             "A",
             {"hard": {"imagefs.available": "469Mi"}, "pollFloor": "10ms"},
             """
-        happens            | seconds | polls for | looks
-                           | 0.1     | 480       | 1
-        write 30, crossed, Send inf | 4 | 469 | 17
+        happens                     | seconds | polls for | looks
+                                    | 0.1     | 480       | 1
+        write 30, crossed, Send inf | 4       | 469       | 17
+    """,
+        ),
+        "what runs within its own patience is not stuck": (
+            "A",
+            {},
+            """
+        happens                          | seconds | told
+        write 30, patience 120, Send inf | 100     | 1 reclaiming
+    """,
+        ),
+        "a command's program keeps nobody from asking, and gives way to pressure": (
+            "AB",
+            {},
+            """
+        happens             | seconds | asked | passes | sent
+        program, Send P inf | 61      | 2 2   |  |
+        write 30, crossed   | 1       | 3 2   | 0.0 request not_enough: P parked its removal was sent 61 s ago and is not answered; it is waited for + 61.5 interval satisfied: - / A removed 10, B removed 10 | A B
+    """,
+        ),
+        "where images are is asked while a pass runs": (
+            "AB",
+            {},
+            """
+        happens                                | seconds | images       | passes
+                                               | 1       | /node/images |
+        write 30, crossed, Send inf, elsewhere | 5       | /elsewhere   |
+        answered                               | 1       | /elsewhere   | 1.2 interval satisfied: - / A removed 10, B removed 10
+    """,
+        ),
+        "before its mark what is coming is freed, and no more": (
+            "ABC",
+            {},
+            """
+        happens | seconds | passes | sent
+        kubelet | 0.5     |  |
+        fill 8  | 2       | 2.2 lead satisfied: - / A removed 9, B kept: relieved, C kept: relieved | A
+        fill 0  | 5       |  | A
+    """,
+        ),
+        "also where a soft mark is in its grace": (
+            "ABC",
+            {
+                "evictionSoft": {"nodefs.available": "900Mi"},
+                "evictionSoftGracePeriod": {"nodefs.available": "1h"},
+            },
+            """
+        happens | seconds | passes | sent
+        kubelet | 0.5     |  |
+        fill 8  | 2       | 2.2 lead not_enough: - / A removed 9, B kept: relieved, C kept: relieved | A
+        fill 0  | 5       |  | A
     """,
         ),
         "no mark is near, and none is polled for": (
@@ -355,53 +406,6 @@ def test_where_images_are_is_asked_every_minute_and_every_second_under_pressure(
     )
 
 
-@pytest.mark.regression
-@pytest.mark.parametrize("pressed", [True, False])
-def test_where_images_are_is_asked_while_something_runs(pressed: bool) -> None:
-    """While a removal hangs; what the runtime says is in force, and ends that pass. Beside a
-    command's program of ten minutes, who uses them is asked, too."""
-    site = Site("A", daemon=True)
-    program(site)
-    site.happen("Send inf")
-    site.engine.after(1.0)
-    elsewhere = FilesystemPaths("/node", "/elsewhere", "/elsewhere")
-    site.engine.located = elsewhere
-    if pressed:
-        site.happen("write 30, crossed")
-        site.engine.until_it(Send)
-        site.engine.after(5.0)
-    else:
-        wanted = site.begin(signal=Signal.NODEFS_AVAILABLE, extent=Extent.ALL, row=("Program",))
-        site.engine.after(61.0)
-        assert (wanted.record.done(), site.engine.count(Locate, Refresh)) == (False, "2 2")
-    assert site.engine.world.paths == elsewhere
-
-
-def program(site: Site) -> Store:
-    """A function that may run for ten minutes."""
-    store = Store(site.disk, "P")
-    store.patience_seconds = 600.0
-    site.serves(store, name="Program")
-    return store
-
-
-@pytest.mark.regression
-def test_the_program_of_a_command_gives_way_to_pressure() -> None:
-    """It has run for a minute: the disk is short, so its pass goes on without it, and the one of the
-    daemon begins within a moment."""
-    site = Site("AB", daemon=True)
-    program(site)
-    site.happen("Send P inf")
-    wanted = site.begin(signal=Signal.NODEFS_AVAILABLE, extent=Extent.ALL, row=("Program",))
-    site.engine.after(60.0)
-    assert not wanted.record.done()
-    site.happen("write 30, crossed")
-    site.engine.after(1.0)
-    left = "P parked its removal was sent 60 s ago and is not answered; it is waited for"
-    assert told(record_of(wanted)) == f"not_enough: {left}"
-    assert site.called("send") == "A B"
-
-
 def test_a_command_waits_for_the_pass_of_its_filesystem_and_a_dry_run_does_not() -> None:
     """A removal hangs for half a minute: the dry run is answered at once. The command has its turn
     after it, and learns that it was decided by what is not so any more; who has gone gets none, and
@@ -424,23 +428,6 @@ def test_a_command_waits_for_the_pass_of_its_filesystem_and_a_dry_run_does_not()
     wanted = site.begin(**about)
     site.engine.after(1.0)
     assert site.engine.said("passed")[1:] == [record_of(wanted)], "a dry run on request is no news"
-
-
-@pytest.mark.parametrize("soft", [False, True], ids=["alone", "a soft mark is in its grace period"])
-def test_a_pass_begins_before_its_mark_and_frees_what_is_coming(soft: bool) -> None:
-    """The disk will be at the kubelet's mark within the second that a removal takes: objects go
-    until what is written in that second fits above it, and no more once nothing fills."""
-    site = Site("ABCDE", daemon=True)
-    grace = (threshold(Signal.NODEFS_AVAILABLE, "900Mi", grace_seconds=3600.0),) * soft
-    site.knows_the_kubelets_mark(*grace)
-    site.engine.after(0.5)
-    site.happen("fill 8")
-    site.engine.until(lambda: bool(site.engine.said("passed")))
-    assert site.engine.said("passed")[0].trigger is Trigger.LEAD
-    assert site.disk.available >= 487 * MIB
-    site.happen("fill 0")
-    site.engine.after(5.0)
-    assert site.called("send") == "A"
 
 
 # ---- how it looks

@@ -29,7 +29,7 @@ from eviction.engine.effects import (
 )
 from eviction.engine.fold import fold
 from eviction.engine.gate import may_send, too_old
-from eviction.engine.step import next_deadline, stalled_seconds, step
+from eviction.engine.step import next_deadline, step
 from eviction.engine.world import Asking
 from eviction.records.passes import PassResult, Trigger
 from eviction.types import Extent, NodeCondition
@@ -129,6 +129,7 @@ def assert_passes(site: Site, story: str) -> None:
     a removal that hangs is left after 30 s | AB | 10 | full-in 1000, Send A inf | B | satisfied: A parked its removal was sent 30 s ago and is not answered; it is waited for, B removed 10 | 30.00
     where it is urgent after 5 s | AB | 10 | full-in 10, Send A inf | B | satisfied: A parked its removal was sent 5 s ago and is not answered; it is waited for, B removed 10 | 5.00
     never later than configured | AB | 10 | full-in 10, removalPatience 1s, Send A inf | B | satisfied: A parked its removal was sent 1 s ago and is not answered; it is waited for, B removed 10 | 1.00
+    within a patience of its own later | A | 10 | full-in 10, patience 120, Send A inf |  | not_enough: A parked its removal was sent 120 s ago and is not answered; it is waited for | 120.00
     the disk begins to fill behind it | ABC | 20 | Send A inf, in 3 fill 20 | B C | not_enough: A parked its removal was sent 5 s ago and is not answered; it is waited for, B removed 0, C removed 9 | 5.26
 """)
 def test_what_becomes_of_each_object(
@@ -386,7 +387,7 @@ def test_the_last_resort_does_not_begin_while_a_removal_of_another_pass_is_under
 def test_what_is_only_coming_takes_no_last_resort() -> None:
     """It may not come. Below the mark the last resort goes, too."""
     site, z = with_last_resort("", daemon=True)
-    site.knows_the_kubelets_mark()
+    site.happen("kubelet")
     site.engine.after(0.5)
     site.happen("fill 8")
     site.engine.until(lambda: bool(site.engine.said("passed")))
@@ -564,24 +565,6 @@ def test_a_defect_in_a_pass_ends_that_pass_and_nothing_else(at: type[Effect]) ->
     site.engine.let_go()
     assert site.engine.world.removals == {}
     assert site.passed(30).functions[0].relieved
-
-
-@pytest.mark.parametrize(("patience", "stalled"), [(120.0, 0.0), (None, 20.0)])
-def test_a_removal_within_its_own_patience_is_progress(
-    patience: float | None, stalled: float
-) -> None:
-    """A program of two minutes: its pass is not stuck; after its time it is left."""
-    site = Site("A")
-    site.images.patience_seconds = patience
-    site.happen("Send inf")
-    wanted = site.begin(100)
-    site.engine.until_it(Send)
-    site.engine.after(20.0)
-    world = site.engine.world
-    (running,) = world.passes.values()
-    assert stalled_seconds(running, world, world.now) == pytest.approx(stalled, abs=0.5)
-    site.ended(wanted)
-    assert site.clock.monotonic() == pytest.approx(1000 + (patience or 30.0), abs=0.5)
 
 
 # ---- the gate
