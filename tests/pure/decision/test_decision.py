@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from eviction.decision.headroom import (
     PollPolicy,
-    coming_bytes,
     faster,
     levels_to_watch,
     near_their_marks,
@@ -996,42 +995,28 @@ def test_urgency_is_the_time_until_the_level_that_must_not_be_reached(
 
 
 @each_row("""
-    what                                            | rate | lead | preallocated | step | coming
-    what is written within the lead                 | 100  | 2    | 0            | 0    | 200
-    the lead is off                                 | 100  | 0    | 0            | 0    | 0
-    nothing fills                                   | 0    | 5    | 0            | 0    | 0
-    into what is preallocated, a step is 15 s away  | 100  | 2    | 1500         | 3000 | 0
-    the next step is 9 s away                       | 100  | 2    | 900          | 3000 | 3000
-    however long the lead is                        | 100  | 0    | 900          | 3000 | 3000
-    a file that does not grow takes no step         | 0    | 5    | 900          | 3000 | 0
-    faster than its steps                           | 2000 | 2    | 900          | 3000 | 4000
-    beyond what is preallocated                     | 2000 | 20   | 30000        | 3000 | 10000
-""")
-def test_what_is_coming(rate: str, lead: str, preallocated: str, step: str, coming: str) -> None:
-    """In MiB, and MiB/s."""
-    on_xfs = replace(
-        stats(), preallocated_bytes=int(preallocated) * MIB, step_bytes=int(step) * MIB
-    )
-    fill = filling(FillRate(0, 0.0), int(rate) * MIB)
-    assert coming_bytes(on_xfs, fill, float(lead)) == int(coming) * MIB
-
-
-@each_row("""
-    what                         | available | step | hard | rate | lead | needed
-    what is written in the lead  | 1200      | 0    | 600  | 100  | 2    | 800
-    its hard mark is not known   | 1200      | 0    |      | 100  | 2    | 0
-    nothing is coming            | 1200      | 0    | 600  | 0    | 2    | 0
-    below that mark, too         | 500       | 0    | 600  | 100  | 2    | 0
-    a step                       | 1200      | 1024 | 600  | 100  | 2    | 1624
-    the lead is switched off     | 1200      | 1024 | 600  | 100  | 0    | 0
+    what                                            | hard | rate | lead  | preallocated | step | needed
+    what is written within the lead                 | 600  | 100  | 2     | 0            | 0    | 800
+    its hard mark is not known                      |      | 100  | 2     | 0            | 0    | 0
+    it is reached                                   | 1300 | 100  | 2     | 0            | 0    | 0
+    the lead is switched off                        | 600  | 100  | 0     | 0            | 1024 | 0
+    nothing fills                                   | 600  | 0    | 5     | 0            | 0    | 0
+    into what is preallocated, a step is 15 s away  | 600  | 100  | 2     | 1500         | 3000 | 0
+    the next step is 9 s away                       | 600  | 100  | 2     | 900          | 3000 | 3600
+    however long the lead is                        | 600  | 100  | 0.001 | 900          | 3000 | 3600
+    a file that does not grow takes no step         | 600  | 0    | 5     | 900          | 3000 | 0
+    faster than its steps                           | 600  | 2000 | 2     | 900          | 3000 | 4600
+    beyond what is preallocated                     | 600  | 2000 | 20    | 30000        | 3000 | 10600
 """)
 def test_what_is_coming_has_to_fit_above_the_kubelets_mark(
-    available: str, step: str, hard: str, rate: str, lead: str, needed: str
+    hard: str, rate: str, lead: str, preallocated: str, step: str, needed: str
 ) -> None:
-    """In MiB; what is coming needs no inodes. Soft marks of the kubelet's do not count."""
+    """In MiB, of which 1200 are available, and MiB/s; what is coming needs no inodes. Soft marks of
+    the kubelet's do not count."""
     kubelets = [threshold(NODEFS, "1Gi", grace_seconds=60.0)]
     kubelets += [threshold(NODEFS, f"{hard}Mi")] if hard else []
-    seen = observed(int(available), inodes="10", step_bytes=int(step) * MIB)
+    grows: Any = {"preallocated_bytes": int(preallocated) * MIB, "step_bytes": int(step) * MIB}
+    seen = observed(1200, inodes="10", **grows)
     seen = with_needed(
         seen, filled(int(rate)), kubelets=kubelets, lead_seconds=lambda _: float(lead)
     )

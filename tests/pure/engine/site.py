@@ -191,11 +191,6 @@ def verdict_of(name: str, size_bytes: int | None = 10 * MIB, **fields: Any) -> V
     return verdict._replace(**fields)
 
 
-def held_back(name: str) -> Verdict:
-    """An image that is kept, but may go as a last resort."""
-    return verdict_of(name, action=Action.KEEP, reason=Reason.NOT_PULLED, last_resort=True)
-
-
 @dataclass(eq=False)
 class Timed(Inline):
     """An engine whose effects take time: each is carried out when its time is over. `takes`: for

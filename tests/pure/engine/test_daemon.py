@@ -27,7 +27,7 @@ from eviction.engine.fold import fold
 from eviction.engine.node import Node
 from eviction.engine.periodic import CONTAINER, IMAGE, loops
 from eviction.engine.world import Pause
-from eviction.records.passes import Pass, PassResult, Trigger
+from eviction.records.passes import Trigger
 from eviction.surface.announcements import Announcements
 from eviction.types import Extent
 from eviction.wording.log import Log
@@ -497,8 +497,8 @@ def test_slow_filesystems_delay_neither_each_other_nor_the_pass_on_a_fast_one() 
 # ---- what holds it back
 
 
-def test_a_pause_and_the_hold_off_end_by_themselves() -> None:
-    """Each says until when. One that is forgotten ends after a day; one of which nothing is known
+def test_a_pause_ends_by_itself() -> None:
+    """It says until when. One that is forgotten ends after a day; one of which nothing is known
     any more, at once, if it was unknown and not begun by an operator."""
     pause, wall = Pause().begun(1000.0, 60.0), 1_800_000_000.0
     why = "paused until 2027-01-15T08:01:00Z (reclaimd resume ends it)"
@@ -510,11 +510,6 @@ def test_a_pause_and_the_hold_off_end_by_themselves() -> None:
         site.engine.events += [PauseSet(60.0, unknown), PauseSet(0.0, if_unknown=True)]
         site.engine.settle()
         assert site.engine.world.pause.left_seconds(site.clock.monotonic()) == left
-    world = site.engine.world
-    assert [world._replace(hold_off_until=world.now + left).held_off() for left in (1.0, 0.0)] == [
-        "the kubelet does not answer on /healthz; nothing is removed for another 1 s after the start",
-        "",
-    ]
 
 
 # ---- the kubelet's periodic loops (`StartGarbageCollection` in `pkg/kubelet/kubelet.go`)
@@ -619,26 +614,16 @@ def test_the_loop_of_images_has_no_last_resort() -> None:
     assert space.sent[0] == "A"
 
 
-def test_a_defect_in_a_pass_ends_neither_its_loop_nor_the_daemon() -> None:
-    """It is a failure like any other; a period, or a second, later it runs again."""
+def test_a_defect_in_a_pass_does_not_end_its_loop() -> None:
+    """It is a failure like any other; a period later it runs again."""
     site, stage, _ = collecting("")
-    defect = types.Plan(remove=("defect",))  # type: ignore[arg-type] # that is the point
-    stage.planned = defect
+    stage.planned = types.Plan(remove=("defect",))  # type: ignore[arg-type] # that is the point
     site.engine.after(1.0)
     (said,) = logged(site)
     assert said.startswith("warning container garbage collection failed: AttributeError: ")
     stage.planned = types.Plan()
     site.engine.after(60.0)
     assert logged(site)[1:] == ["info    container garbage collection succeeded again"]
-    site = Site("AB", daemon=True)
-    right, site.images.planned = site.images.planned, defect
-    site.happen("write 30")
-    site.engine.after(0.5)
-    site.images.planned = right
-    site.engine.after(2.0)
-    first, *_, last = site.engine.said("passed")
-    assert (first.result, last.result) == (PassResult.FAILED, PassResult.SATISFIED)
-    assert "AttributeError" in first.reason
 
 
 @pytest.mark.parametrize(("what", "names"), [(CONTAINER, "ab"), (IMAGE, "AB")])
@@ -646,12 +631,9 @@ def test_a_stop_ends_a_pass_which_is_told_but_no_failure(what: str, names: str) 
     """What it has removed counts; that it did not come to its end is announced by nobody."""
     site, *_ = collecting(names, what=what)
     site.happen(f"on send {names[0]}: stop")
-    site.engine.after(2.0)
-    collected: list[Pass] = site.engine.said("collected")
-    record = next(record for record in collected if record.removals)
+    site.engine.after(600.0)
+    (record,) = [each for each in site.engine.said("collected") if each.removals]
     assert told(record) == f"satisfied: {names[0]} removed 0"
     assert (record.trigger, record.reason) == (Trigger.PERIODIC, "removed 1 object")
     assert (record.decision.layout, record.timings.detect_seconds) == (None, 0.0)
-    assert record.measured == record.removals[0].freed
-    site.engine.after(600.0)
-    assert site.called("send") == names[0]
+    assert (site.called("send"), logged(site)) == (names[0], [])
