@@ -812,6 +812,7 @@ def test_a_function_has_to_clear_the_thresholds_of_the_rows_that_name_it(
     for one in marks:
         alone = one.mark(100) == 3
         assert one.mark_with_min_reclaim(100) - one.mark(100) == (0 if alone else 2)
+    assert not config.goal(function, observations_of(layout=FsLayout(layout)))[1], "nothing is read"
     names = {entry.function for entries in config.rows.values() for entry in entries}
     assert config.functions == {*SHORT, *names}
 

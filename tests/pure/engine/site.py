@@ -437,6 +437,8 @@ class Site:
                 self.images.planned = replace(plan, remove=remove)
             case [name, "holds", mib]:
                 self.images.sizes[name] = int(mib) * MIB
+            case [name, "vanishes"]:
+                del self.images.sizes[name]
             case [name, *wrong] if wrong[:1] and wrong[0] in WRONG:
                 (self.images if name.isupper() else self.containers).wrong[name] = wrong
             case _:

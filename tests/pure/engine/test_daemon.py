@@ -43,7 +43,7 @@ from tests.inline import configured
 from tests.pure.engine.site import CONTAINERS, DEVICE, Disk, Site, Store, record_of, told
 from tests.pure.values import GIB, MIB, SteppedClock, each_row, rows_of
 
-TOLD = ("not_begun", "reclaiming", "takes_long", "detected")
+TOLD = ("not_begun", "reclaiming", "takes_long", "detected", "runtime_asked")
 
 
 def assert_day(site: Site, story: str) -> None:
@@ -90,8 +90,8 @@ def days(days: Mapping[str, tuple[str, Mapping[str, Any], str]]) -> pytest.MarkD
             {},
             """
         happens  | seconds | passes                                             | sent | told
-                 | 1       |                                                    |      | 1 detected
-        write 30 | 30      | 2.0 interval satisfied: a removed 10, b removed 10 | a b  | 1 reclaiming 1 detected
+                 | 1       |                                                    |      | 1 detected 2 runtime_asked
+        write 30 | 30      | 2.0 interval satisfied: a removed 10, b removed 10 | a b  | 1 reclaiming 1 detected 3 runtime_asked
     """,
         ),
         "or at once, if a poll has seen it": (
@@ -166,18 +166,18 @@ def days(days: Mapping[str, tuple[str, Mapping[str, Any], str]]) -> pytest.MarkD
             "A",
             {"reclaimTable": {"nodefs.available": []}},
             """
-        happens  | seconds | passes | told         | look
-        write 30 | 25      |        | 3 reclaiming | the row names no function
+        happens  | seconds | passes | told                          | look
+        write 30 | 25      |        | 3 reclaiming 26 runtime_asked | the row names no function
     """,
         ),
         "one that cannot end is told, looked at four times a second": (
             "A",
             {},
             """
-        happens            | seconds | passes | told                       | look                                            | looks
-        write 30, Send inf | 9       |  | 1 reclaiming               | a pass runs                                     | 37
-                           | 3       |  | 1 reclaiming 8 takes_long  | a pass runs                                     | 12
-                           | 20      | 0.0 interval not_enough: - / A parked its removal was sent 30 s ago and is not answered; it is waited for + 31.0 interval not_enough: - / A kept: being_removed | 2 reclaiming 80 takes_long | the row pauses after a pass that was not enough | 76
+        happens            | seconds | passes | told                                        | look                                            | looks
+        write 30, Send inf | 9       |  | 1 reclaiming 10 runtime_asked               | a pass runs                                     | 37
+                           | 3       |  | 1 reclaiming 8 takes_long 13 runtime_asked  | a pass runs                                     | 12
+                           | 20      | 0.0 interval not_enough: - / A parked its removal was sent 30 s ago and is not answered; it is waited for + 31.0 interval not_enough: - / A kept: being_removed | 2 reclaiming 80 takes_long 33 runtime_asked | the row pauses after a pass that was not enough | 76
     """,
         ),
         "after a stop nothing begins": (
@@ -195,8 +195,8 @@ def days(days: Mapping[str, tuple[str, Mapping[str, Any], str]]) -> pytest.MarkD
             {},
             """
         happens              | seconds | passes                                                 | look                              | told
-        held-off 9, write 30 | 5.5     |                                                        | a pass is due, but held off       | 6 not_begun
-                             | 5       | 9.0 interval satisfied: - / A removed 10, B removed 10 | a mark is near, but nothing fills | 9 not_begun 1 reclaiming
+        held-off 9, write 30 | 5.5     |                                                        | a pass is due, but held off       | 6 not_begun 6 runtime_asked
+                             | 5       | 9.0 interval satisfied: - / A removed 10, B removed 10 | a mark is near, but nothing fills | 9 not_begun 1 reclaiming 11 runtime_asked
     """,
         ),
         "a healthy kubelet ends it": (
@@ -248,7 +248,7 @@ def days(days: Mapping[str, tuple[str, Mapping[str, Any], str]]) -> pytest.MarkD
             {},
             """
         happens                          | seconds | told
-        write 30, patience 120, Send inf | 100     | 1 reclaiming
+        write 30, patience 120, Send inf | 100     | 1 reclaiming 101 runtime_asked
     """,
         ),
         "a command's program keeps nobody from asking, and gives way to pressure": (

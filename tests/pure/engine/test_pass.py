@@ -74,6 +74,7 @@ def assert_passes(site: Site, story: str) -> None:
     what the plan keeps is passed on | A | 10 | K kept pinned | A | satisfied: A removed 10, K kept: pinned | 0.00
     what is refused or fails is left out | ABCD | 10 | A refused running, B refused in_use, C stuck | C D | satisfied: C failed the runtime reported success but still has it, D removed 10, A kept: running, B in_use: in_use | 0.01
     what was gone already frees nothing | AB | 10 | A gone | B | satisfied: A already_gone, B removed 10 | 0.00
+    so does what somebody removes meanwhile | AB | 10 | on send A: A vanishes | A B | satisfied: A already_gone, B removed 10 | 0.01
     a call that fails may have removed it | AB | 10 | A fails | A | satisfied: A removed 10 busy, B kept: relieved | 0.00
     or may not | AB | 10 | A stuck fails | A B | satisfied: A failed busy, B removed 10 | 0.00
     before a check silence ends the stage | ABC | 100 | B silent | A | not_enough: A removed 10, B unanswered the runtime does not answer, C kept: incomplete_listing; the runtime does not answer | 0.25
@@ -437,6 +438,7 @@ def test_a_function_that_waits_for_a_lower_mark_is_called_only_below_it() -> Non
         reclaimTable={"imagefs.available": [below, CONTAINERS]},
     )
     site.row = (IMAGES, CONTAINERS)
+    site.happen("full-in 10")  # side by side goes only what does not wait
     first, second = (
         "not_enough: imagefs.available is not below 300Mi / a removed 10, b removed 10",
         "not_enough: A removed 10, B kept: relieved / b removed 10",
