@@ -39,7 +39,7 @@ from eviction.engine.step import next_deadline
 from eviction.records.passes import Pass, Trigger
 from eviction.types import Extent, ThresholdValue
 from reclaim import types
-from reclaim.function import Ready, ReclaimFunction, Refused, Stage, Wait
+from reclaim.function import Ready, Refused, Stage, Wait
 from reclaim.types import (
     DELETE_ALL_UNUSED_CONTAINERS,
     DELETE_UNUSED_IMAGES,
@@ -292,10 +292,6 @@ class Timed(Inline):
         about = [each.about for each in self.told if each.what == what]
         return [each[0] if len(each) == 1 else each for each in about]
 
-    def count(self, *kinds: type[Effect]) -> str:
-        """How many effects of these kinds were handed out."""
-        return " ".join(str(sum(isinstance(it, kind) for it in self.handed_out)) for kind in kinds)
-
 
 class Site:
     """A node with containers and images of these names. `daemon`: it looks and relieves by itself,
@@ -346,7 +342,7 @@ class Site:
 
     def serves(self, *stages: Stage, name: str = IMAGES, **fields: Any) -> None:
         """There is a function with these stages."""
-        function: ReclaimFunction = function_of(*stages, name=name, **fields)
+        function = function_of(*stages, name=name, **fields)
         self.change(functions={**self.engine.world.functions, name: function})
 
     def _comes(self, call: str) -> None:

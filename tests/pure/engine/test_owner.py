@@ -378,11 +378,12 @@ def test_a_stop_is_noticed_while_a_plan_hangs() -> None:
 @pytest.mark.parametrize(("names", "result"), [("AB", Result.REMOVED), ("A", Result.PARKED)])
 def test_a_stop_waits_for_what_its_pass_has_given_up(names: str, result: Result) -> None:
     """Or what it still waits for. It is not over before the runtime has answered, and nothing else
-    is sent."""
+    is sent. Who pauses meanwhile learns that one removal is under way."""
     with on_threads(names) as site:
         site.hang_at(Send)
         with running(site):
-            wanted = site.want_until(Send)
+            wanted, pause = site.want_until(Send), PauseSet(60.0)
+            assert site.owner.ask(pause, pause.done) == 1
             if result is Result.PARKED:
                 site.clock.step(site.owner.world.configuration.removal_patience_seconds)
                 site.look()

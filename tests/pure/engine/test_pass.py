@@ -17,7 +17,6 @@ from eviction.engine.effects import (
     Effect,
     Ended,
     Event,
-    PauseSet,
     Plan,
     Planned,
     Progressed,
@@ -596,18 +595,6 @@ def test_the_gate_is_shut_for_what_has_ended_and_for_a_pause_that_is_not_known()
     assert too_old(Checked(None), world)
     # a reading that was asked for before the runtime said that images are elsewhere
     assert fold(world, Sampled(Sample("/elsewhere", world.now, problem="gone"))) == world
-
-
-def test_who_pauses_learns_what_was_sent_before() -> None:
-    """One removal is under way, which no pause calls back."""
-    site = Site("AB")
-    site.happen("Send inf")
-    site.begin(100)
-    site.engine.until_it(Send)
-    pause = PauseSet(60.0)
-    site.engine.events.append(pause)
-    site.engine.turn()
-    assert pause.done.result() == 1
 
 
 def test_a_removal_takes_no_way_that_the_table_does_not_have() -> None:
