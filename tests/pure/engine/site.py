@@ -200,6 +200,7 @@ class Timed(Inline):
     takes: dict[str, float] = field(default_factory=dict)
     located: FilesystemPaths | None = None
     filesystem_type: str = ""
+    problem: str = ""  # why the runtime does not say where its images are, or who uses them
     handed_out: list[Effect] = field(default_factory=list)
     coming: list[tuple[float, Callable[[], Iterable[Event]]]] = field(default_factory=list)
 
@@ -223,9 +224,9 @@ class Timed(Inline):
     def _carried_out(self, effect: Effect) -> Iterable[Event]:
         match effect:
             case Locate():
-                return [Located(self.located)]
+                return [Located(self.located, self.problem)]
             case Refresh():
-                return [Refreshed()]
+                return [Refreshed(self.problem)]
             case WriteBack(device=device):
                 return [WrittenBack(device)]
             case _:
@@ -400,6 +401,8 @@ class Site:
                 self.serves(program, name="Program")
                 about = Signal.NODEFS_AVAILABLE
                 self.begin(signal=about, extent=Extent.ALL, row=("Program",))
+            case ["problem", *what]:
+                self.engine.problem = " ".join(what)
             case ["elsewhere"]:
                 self.engine.located = FilesystemPaths("/node", "/elsewhere", "/elsewhere")
             case ["held-off", seconds]:

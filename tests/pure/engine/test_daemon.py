@@ -364,6 +364,16 @@ def days(days: Mapping[str, tuple[str, Mapping[str, Any], str]]) -> pytest.MarkD
         answered   | 61      | 2 2   |
     """,
         ),
+        "one that does not know is asked every second, and who uses them once it does": (
+            "",
+            {},
+            """
+        happens         | seconds | asked | problem | told
+        problem no list | 5.5     | 6 0   | no list | 6 runtime_asked
+        problem         | 5       | 7 1   |         | 1 detected 8 runtime_asked
+        problem no list | 60      | 12 1  | no list | 1 detected 13 runtime_asked
+    """,
+        ),
         "who uses the images is not asked while something is relieved": (
             "A",
             {},
