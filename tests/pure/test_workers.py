@@ -53,24 +53,14 @@ def test_a_thread_that_does_not_start_is_a_sentence_and_nothing_stays_behind() -
     workers.close()
 
 
-def test_a_number_that_is_raised_later_counts_from_then_on() -> None:
-    """A reload may allow more removals side by side."""
-    workers, let_go = Workers("tests", 1), threading.Event()
-    workers.run(let_go.wait)
-    with pytest.raises(NoThread):
-        workers.run(let_go.wait)
-    workers.limit = 2
-    workers.run(let_go.wait)
-    let_go.set()
-    workers.close()
-
-
-def test_more_tasks_than_threads_are_refused() -> None:
-    """None waits behind one that hangs."""
+def test_more_tasks_than_threads_are_refused_until_their_number_is_raised() -> None:
+    """None waits behind one that hangs. A reload may allow more removals side by side."""
     workers, let_go = Workers("tests", 1), threading.Event()
     workers.run(let_go.wait)
     with pytest.raises(NoThread, match=r"^no thread is free for tests: all 1 are at work$"):
         workers.run(let_go.wait)
+    workers.limit = 2
+    workers.run(let_go.wait)
     let_go.set()
     workers.close()
 
@@ -112,6 +102,8 @@ def test_a_reading_that_hangs_is_left_behind_and_not_begun_again() -> None:
             reader(hanging.read)
     assert hanging.times == 1
     assert another(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        another(lambda: 1 // 0)
     hanging.let_go.set()
 
     def is_read() -> bool:
@@ -140,11 +132,3 @@ def test_while_a_look_at_a_file_hangs_no_other_look_at_it_takes_a_thread() -> No
         return False
 
     assert came_true(is_read)
-
-
-def test_a_reading_raises_what_it_raises() -> None:
-    """To its caller."""
-    workers = Workers("tests", 1)
-    with pytest.raises(ZeroDivisionError):
-        ReadingsInTime(workers, 60.0)(lambda: 1 // 0)
-    workers.close()

@@ -1,39 +1,48 @@
-"""A node in memory for the engine: disks, objects that are removed from them, and
-effects that take time or hang.
+"""A node in memory for the engine: one disk, dead containers a, b … and unused images A, B … of 10
+MiB each, and effects that take time or hang; what happens there is told in a few words
+(`Site.happens`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from eviction.decision.headroom import FillRates
+from eviction.decision.synchronize import ManagerState
 from eviction.engine.effects import (
     Check,
+    Crossed,
     Effect,
     Event,
+    KubeletHealthy,
     Locate,
     Located,
+    LookWanted,
     PassWanted,
+    PauseSet,
     Plan,
     Read,
+    Reconfigured,
     Refresh,
     Refreshed,
     Request,
     Sampled,
     Send,
+    Stopping,
     Tick,
     WriteBack,
     WrittenBack,
 )
 from eviction.engine.step import next_deadline
 from eviction.records.passes import Pass, Trigger
-from eviction.types import Threshold, ThresholdValue
+from eviction.types import Extent, ThresholdValue
 from reclaim import types
-from reclaim.function import PassFacts, Ready, ReclaimContext, ReclaimFunction, Refused, Stage, Wait
+from reclaim.function import Ready, Refused, Stage, Wait
 from reclaim.types import (
+    DELETE_ALL_UNUSED_CONTAINERS,
+    DELETE_UNUSED_IMAGES,
     NEVER,
     Action,
     AnsweredWithError,
@@ -49,27 +58,38 @@ from reclaim.types import (
 )
 from signals.filesystems import FilesystemPaths, Reading
 from signals.interval import FillRate
+from signals.samplers import Sample
 from signals.types import FsStats, Signal
-from tests.inline import FUNCTION, Inline, configured, function_of
+from tests.inline import Inline, configured, function_of
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import GIB, MIB, SteppedClock, filling, threshold
 
+CONTAINERS, IMAGES = DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 DEVICE = 7
-AT_FIRST = 500 * MIB  # available on a disk when a story begins
+AT_FIRST_MIB = 500  # available on a disk when a story begins
 HANGS = NEVER
 CALL_SECONDS = 0.001  # of the runtime
+NEVER_MET = dict.fromkeys(("nodefs.inodesFree", "imagefs.inodesFree", "imagefs.available"), "0%")
+EFFECTS = ("Send", "Check", "Plan", "Read", "Locate", "Refresh", "WriteBack")
+WRONG = ("silent", "unlike", "mute", "waits", "gone", "refused", "stuck", "fails")
+EVENTS: Mapping[str, Event] = {
+    "stop": Stopping(),
+    "healthy": KubeletHealthy(),
+    "crossed": Crossed(),
+    "look-wanted": LookWanted(),
+}
 
 
 class Disk:
     """A filesystem of 1 GiB: what is available on it, and space that is still to come."""
 
-    def __init__(self, clock: SteppedClock, device: int = DEVICE, available: int = AT_FIRST):
+    def __init__(self, clock: SteppedClock, device: int = DEVICE):
         self.device = device
         self.clock = clock
         self.fills_by = 0.0  # bytes a second
         self._since = clock.monotonic()
-        self._available = available
+        self._available = AT_FIRST_MIB * MIB
         self._coming: list[tuple[float, int]] = []
 
     def free(self, size_bytes: int, after_seconds: float = 0.0) -> None:
@@ -91,52 +111,53 @@ class Disk:
 
 
 class Store(Stage):
-    """A stage over objects in memory; each way to go wrong is a set of ids."""
+    """A stage over objects in memory. Without sizes it promises nothing, as for containers."""
 
-    def __init__(self, disk: Disk, sizes: Mapping[str, int], *, sized: bool = True):
+    def __init__(self, disk: Disk, names: Iterable[str] = "", *, sized: bool = True):
         self.fresh_seconds = 1.0
         self.frees_late = False
         self.patience_seconds: float | None = None
         self.disk = disk
         self.clock = disk.clock
-        self.sizes = dict(sizes)
-        self.planned: types.Plan | ReclaimError = plan_of(sizes, sized=sized)
+        names = tuple(names)
+        self.sizes = dict.fromkeys(names, 10 * MIB)
+        self.planned: types.Plan | ReclaimError = types.Plan(
+            tuple(verdict_of(name, 10 * MIB if sized else None) for name in names)
+        )
         self.plans = 0
         self.sent: list[str] = []
-        self.checked: list[str] = []
-        self.refused: dict[str, Refused] = {}
-        self.waits: dict[str, list[float]] = {}  # what it asks to wait before its next checks
-        # the call ends with this error, the object goes nevertheless
-        self.errors: dict[str, str] = {}
-        self.stuck: set[str] = set()  # the call does not take the object away
-        self.silent_checks: set[str] = set()
-        self.silent_presence: set[str] = set()
-        self.check_errors: set[str] = set()  # the runtime answers with an error about this object
-        self.late_seconds = 0.0
-        self.check_seconds = 0.0
-        self.look_seconds = 0.0  # how long the last look takes
-        self.on_check: Callable[[str], object] = lambda _: None
-        self.on_remove: Callable[[str], object] = lambda _: None
+        self.wrong: dict[str, list[str]] = {}  # with which object what goes wrong
+        self.late_seconds = self.check_seconds = self.look_seconds = 0.0
+        self.on: Callable[[str], object] = lambda _: None  # `check A`, `send A`
 
     def plan(self) -> types.Plan:
-        """As given: everything, in order."""
+        """As given, without what is gone."""
         self.plans += 1
         if isinstance(self.planned, ReclaimError):
             raise self.planned
-        return self.planned
+        there = (
+            each for each in self.planned.remove if getattr(each, "id", "") in {"", *self.sizes}
+        )
+        return replace(self.planned, remove=tuple(there))
 
     def check(self, verdict: Verdict) -> Ready | Refused | Wait:
         """Checks the object, then takes `check_seconds`."""
-        self.checked.append(verdict.id)
         self.clock.step(CALL_SECONDS)
-        self.on_check(verdict.id)
-        if verdict.id in self.silent_checks:
-            raise RuntimeUnavailable("the runtime does not answer")
-        if verdict.id in self.check_errors:
-            raise AnsweredWithError("the runtime does not like it")
-        if self.waits.get(verdict.id):
-            return Wait(self.waits[verdict.id].pop(0))
-        answer = self.refused.get(verdict.id, Ready(self.clock.monotonic(), self._looked))
+        self.on(f"check {verdict.id}")
+        match self.wrong.get(verdict.id, []):
+            case ["silent"]:
+                raise RuntimeUnavailable("the runtime does not answer")
+            case ["unlike"]:
+                raise AnsweredWithError("the runtime does not like it")
+            case ["waits", seconds, times] if times != "0":
+                self.wrong[verdict.id] = ["waits", seconds, str(int(times) - 1)]
+                return Wait(float(seconds))
+            case ["gone"]:
+                return Refused(result=Result.ALREADY_GONE)
+            case ["refused", reason]:
+                result = Result.IN_USE if reason == Result.IN_USE else None
+                return Refused(Reason(reason), result)
+        answer = Ready(self.clock.monotonic(), self._looked)
         self.clock.step(self.check_seconds)
         return answer
 
@@ -147,18 +168,18 @@ class Store(Stage):
     def remove(self, verdict: Verdict) -> bool:
         """The one call; whether there was such an object."""
         self.sent.append(verdict.id)
-        self.on_remove(verdict.id)
+        self.on(f"send {verdict.id}")
         self.clock.step(CALL_SECONDS)
-        was_there = verdict.id in self.sizes
-        if was_there and verdict.id not in self.stuck:
+        was_there, wrong = verdict.id in self.sizes, self.wrong.get(verdict.id, [])
+        if was_there and "stuck" not in wrong:
             self.disk.free(self.sizes.pop(verdict.id), self.late_seconds)
-        if verdict.id in self.errors:
-            raise RemovalFailed(self.errors[verdict.id])
+        if "fails" in wrong:
+            raise RemovalFailed("busy")
         return was_there
 
     def present(self, verdict: Verdict) -> bool:
         """Whether the object is still there."""
-        if verdict.id in self.silent_presence:
+        if "mute" in self.wrong.get(verdict.id, []):
             raise RuntimeUnavailable("the runtime has gone away")
         return verdict.id in self.sizes
 
@@ -166,64 +187,62 @@ class Store(Stage):
 def verdict_of(name: str, size_bytes: int | None = 10 * MIB, **fields: Any) -> Verdict:
     """An object that is to be removed; without a size it is a container."""
     kind = Kind.CONTAINER if size_bytes is None else Kind.IMAGE
-    return Verdict(
-        kind, name, f"name of {name}", Action.REMOVE, Reason.UNUSED, size_bytes
-    )._replace(**fields)
-
-
-def plan_of(sizes: Mapping[str, int], *, sized: bool = True) -> types.Plan:
-    """A plan that removes these in order; without sizes it promises nothing, as for containers."""
-    return types.Plan(
-        tuple(verdict_of(name, size if sized else None) for name, size in sizes.items())
-    )
-
-
-def objects(count: int, size_mib: int = 10) -> dict[str, int]:
-    """So many objects of one size: a, b, c …"""
-    return {chr(ord("a") + number): size_mib * MIB for number in range(count)}
+    verdict = Verdict(kind, name, name, Action.REMOVE, Reason.UNUSED, size_bytes)
+    return verdict._replace(**fields)
 
 
 @dataclass(eq=False)
 class Timed(Inline):
-    """An engine whose effects take time: each is carried out when its time is over. `takes`: how
-    long one takes, in seconds; HANGS: it is not answered before `let_go`. `disks`: by path."""
+    """An engine whose effects take time: each is carried out when its time is over. `takes`: for
+    how many seconds, by the name of an effect and what it is about (`Send A`, `Plan`); what HANGS
+    is not answered before `let_go`."""
 
-    disks: Mapping[str, Disk] = field(default_factory=dict)
-    takes: Callable[[Effect], float] = lambda _: 0.0
+    takes: dict[str, float] = field(default_factory=dict)
     located: FilesystemPaths | None = None
     filesystem_type: str = ""
+    problem: str = ""  # why the runtime does not say where its images are, or who uses them
     handed_out: list[Effect] = field(default_factory=list)
     coming: list[tuple[float, Callable[[], Iterable[Event]]]] = field(default_factory=list)
 
     def done(self, effect: Effect) -> Iterable[Event]:
         """Carries it out, now or later."""
         self.handed_out.append(effect)
+        about = ""
         match effect:
             case Read(paths):
                 return [event for path in paths for event in self._read(path)]
-            case Plan() | Check() | Send() | Locate() | Refresh() | WriteBack():
-                return self._after(self.takes(effect), lambda: self._carried_out(effect))
+            case Check(claim) | Send(claim):
+                about = claim.verdict.id
+            case Plan(stage=stage):
+                about = stage.function
+            case Locate() | Refresh() | WriteBack():
+                pass
             case _:
                 return super().done(effect)
+        return self._after(f"{type(effect).__name__} {about}", lambda: self._carried_out(effect))
 
     def _carried_out(self, effect: Effect) -> Iterable[Event]:
         match effect:
             case Locate():
-                return [Located(self.located)]
+                return [Located(self.located, self.problem)]
             case Refresh():
-                return [Refreshed()]
+                return [Refreshed(self.problem)]
             case WriteBack(device=device):
                 return [WrittenBack(device)]
             case _:
                 return super().done(effect)
 
     def _read(self, path: str) -> Iterable[Event]:
-        sample = self._sample(path)
-        assert sample.identity is not None
-        sample = replace(sample, identity=replace(sample.identity, type=self.filesystem_type))
-        return self._after(self.takes(Read((path,))), lambda: [Sampled(sample)])
+        answer = [Sampled(self._sample(path))]
+        return self._after(f"Read {path}", lambda: answer)
 
-    def _after(self, seconds: float, answer: Callable[[], Iterable[Event]]) -> Iterable[Event]:
+    def _sample(self, path: str) -> Sample:
+        sample = super()._sample(path)
+        assert sample.identity is not None
+        return replace(sample, identity=replace(sample.identity, type=self.filesystem_type))
+
+    def _after(self, what: str, answer: Callable[[], Iterable[Event]]) -> Iterable[Event]:
+        seconds = self.takes.get(what, self.takes.get(what.split()[0], 0.0))
         if seconds == 0.0:
             return answer()
         self.coming.append((self.clock.monotonic() + seconds, answer))
@@ -240,26 +259,25 @@ class Timed(Inline):
                 self.events += answer()
         super().turn()
 
-    def until_it(self, kind: type[Effect], name: str = "") -> None:
-        """Turns until such an effect has been handed out, about this object if it is named."""
+    def until_it(self, kind: type[Effect]) -> None:
+        """Turns until such an effect has been handed out."""
+        self.until(lambda: any(isinstance(effect, kind) for effect in self.handed_out))
 
-        def is_meant(effect: Effect) -> bool:
-            about = effect.claim.verdict.id if isinstance(effect, Check | Send) else ""
-            return isinstance(effect, kind) and (not name or about == name)
-
-        self.until(lambda: any(map(is_meant, self.handed_out)))
+    def settle(self) -> None:
+        """Everything that follows now."""
+        while self.events:
+            self.turn()
 
     def let_go(self) -> None:
         """What hangs is answered now, and nothing hangs or takes time any more."""
-        self.takes = lambda _: 0.0
+        self.takes.clear()
         hanging = [answer for at, answer in self.coming if at == HANGS]
         self.coming = [(at, answer) for at, answer in self.coming if at != HANGS]
         for answer in hanging:
             self.events += answer()
-        while self.events:
-            self.turn()
+        self.settle()
 
-    def passes_until(self, seconds: float) -> None:
+    def after(self, seconds: float) -> None:
         """Everything that happens within so many seconds from now."""
         ends = self.clock.monotonic() + seconds
         while (
@@ -276,87 +294,195 @@ class Timed(Inline):
         return [each[0] if len(each) == 1 else each for each in about]
 
 
-def timed(
-    clock: SteppedClock,
-    disk: Disk,
-    *functions: ReclaimFunction,
-    disks: Mapping[str, Disk] | None = None,
-    **options: Any,
-) -> Timed:
-    """An engine of these functions, on one disk, but for what `disks` has by path."""
-    runtime, of_paths = MemoryRuntime(clock), disks or {}
-
-    def context(facts: Callable[[], PassFacts]) -> ReclaimContext:
-        return context_of(runtime, clock, facts=facts)
-
-    def read(path: str, now: float) -> Reading:
-        return of_paths.get(path, disk).reading(now)
-
-    return Timed(clock, {each.name: each for each in functions}, context, read, **options)
-
-
 class Site:
-    """One function over `count` objects of 10 MiB, and a disk of which `wanted_mib`
-    more are to be available.
-    """
+    """A node with containers and images of these names. `daemon`: it looks and relieves by itself,
+    as soon as less than 480 MiB are available, until 490 are; else it does what it is asked for."""
 
     def __init__(
-        self, count: int, wanted_mib: int, *, parallel: int = 1, sized: bool = True, **fields: Any
+        self,
+        names: str = "",
+        *,
+        daemon: bool = False,
+        clock: SteppedClock | None = None,
+        disks: Mapping[str, Disk] | None = None,
+        **fields: Any,
     ):
-        self.clock = SteppedClock()
+        self.clock = clock or SteppedClock()
         self.disk = Disk(self.clock)
-        self.store = Store(self.disk, objects(count), sized=sized)
-        self.until = threshold(Signal.IMAGEFS_AVAILABLE, f"{AT_FIRST // MIB + wanted_mib}Mi")
-        configuration = configured(parallelRemovals=parallel, **fields)
-        self.engine = timed(
-            self.clock, self.disk, function_of(self.store), configuration=configuration
+        self.disks = disks or {}
+        self.containers = Store(self.disk, filter(str.islower, names), sized=False)
+        self.images = Store(self.disk, filter(str.isupper, names))
+        self.containers.on = self.images.on = self._comes
+        self.calls: list[str] = []  # of stages, as `check A`
+        self.hooks: dict[str, str] = {}
+        self.request: dict[str, Any] = {}
+        self.seconds_left = NEVER
+        self.row = (CONTAINERS,) * bool(self.containers.sizes) + (IMAGES,) * bool(self.images.sizes)
+        if daemon:
+            hard = {**NEVER_MET, "nodefs.available": "480Mi", **fields.pop("hard", {})}
+            reclaim = {"nodefs.available": "10Mi"}
+            fields = {"evictionHard": hard, "evictionMinimumReclaim": reclaim, **fields}
+        self.settings = {"parallelRemovals": 1, "removalPatience": "30s", **fields}
+        runtime = MemoryRuntime(self.clock)
+        self.engine = Timed(
+            self.clock,
+            {},
+            lambda facts: context_of(runtime, self.clock, facts=facts),
+            lambda path, now: self.disks.get(path, self.disk).reading(now),
+            configured(**self.settings),
         )
+        self.serves(self.containers, name=CONTAINERS, side_by_side=True)
+        self.serves(self.images, side_by_side=True)
+        self.engine.located = self.engine.world.paths
+        if daemon:
+            self.change(on_its_own=True, look_due=self.clock.monotonic())
+
+    def change(self, **fields: Any) -> None:
+        """The world is another one."""
+        self.engine.world = self.engine.world._replace(**fields)
+
+    def serves(self, *stages: Stage, name: str = IMAGES, **fields: Any) -> None:
+        """There is a function with these stages."""
+        function = function_of(*stages, name=name, **fields)
+        self.change(functions={**self.engine.world.functions, name: function})
+
+    def _comes(self, call: str) -> None:
+        self.calls.append(call)
+        if call in self.hooks:
+            self.happen(self.hooks.pop(call))
+
+    def happen(self, told: str) -> None:
+        """What these words say, parted by commas: what goes wrong with an object (`A stuck`), how
+        long an effect takes (`Send A 30`), what a call brings (`on check A: pause`), or an event."""
+        for each in told.split(", ") if told else []:
+            self._happens(*each.split())
+
+    def _happens(self, *words: str) -> None:
+        now, events, planned = self.clock.monotonic(), self.engine.events, self.images.planned
+        plan = planned if isinstance(planned, types.Plan) else types.Plan()
+        match words:
+            case ["on", call, name, *what]:
+                self.hooks[f"{call} {name.rstrip(':')}"] = " ".join(what)
+            case [effect, *_, seconds] if effect in EFFECTS:
+                self.engine.takes[" ".join(words[:-1])] = float(seconds)
+            case ["answered"]:
+                self.engine.let_go()
+            case ["write", mib]:
+                self.disk.free(-int(mib) * MIB)
+            case ["free", mib]:
+                self.disk.free(int(mib) * MIB)
+            case ["take", seconds]:
+                self.clock.step(float(seconds))
+            case [setting, value] if setting in self.settings:
+                self.settings[setting] = int(value) if value.isdigit() else value
+                self.change(configuration=configured(**self.settings))
+            case ["fill", mib]:
+                self.disk.fills_by = float(mib) * MIB
+            case ["mount"]:
+                self.disk.device += 1
+            case ["late" | "check" | "look" | "fresh" | "patience" as what, seconds]:
+                for store in (self.containers, self.images):
+                    setattr(store, f"{what}_seconds", float(seconds))
+            case ["full-in", seconds]:
+                self.seconds_left = float(seconds)
+                if self.engine.world.passes:
+                    self._fills()
+            case ["all"]:
+                self.request["extent"] = Extent.ALL
+            case ["dry-run"]:
+                self.request["dry_run"] = True
+            case ["kubelet"]:  # its mark is known, 1 MiB below the daemon's
+                kubelets = (threshold(Signal.NODEFS_AVAILABLE, "479Mi"),)
+                config = replace(self.engine.world.manager.config, kubelets=kubelets)
+                self.change(manager=ManagerState(config))
+            case ["program"]:  # of ten minutes, for which a command has asked
+                program = Store(self.disk, "P")
+                program.patience_seconds = 600.0
+                self.serves(program, name="Program")
+                about = Signal.NODEFS_AVAILABLE
+                self.begin(signal=about, extent=Extent.ALL, row=("Program",))
+            case ["problem", *what]:
+                self.engine.problem = " ".join(what)
+            case ["elsewhere"]:
+                self.engine.located = FilesystemPaths("/node", "/elsewhere", "/elsewhere")
+            case ["held-off", seconds]:
+                self.change(hold_off_until=now + float(seconds))
+            case ["pause", seconds]:
+                events.append(PauseSet(float(seconds)))
+            case ["reload"]:
+                hard = {**NEVER_MET, "nodefs.available": "0%"}
+                events.append(Reconfigured(configured(evictionHard=hard)))
+            case [event] if event in EVENTS:
+                events.append(EVENTS[event])
+            case ["in", seconds, *what]:
+                later = " ".join(what)
+                self.engine.coming.append((now + float(seconds), lambda: self._later(later)))
+            case ["containers" | "images" as which, "unlisted"]:
+                getattr(self, which).planned = ReclaimError("no list")
+            case [name, "kept", reason]:
+                kept = (*plan.keep, verdict_of(name).kept(Reason(reason)))
+                self.images.planned = replace(plan, keep=kept)
+            case ["young", seconds]:
+                young = verdict_of("Y").kept(Reason.TOO_YOUNG)
+                young = young._replace(eligible_in_seconds=float(seconds))
+                self.images.planned = replace(plan, keep=(young,))
+            case ["frees", "late"]:
+                self.containers.frees_late = True
+            case [name, "frees" | "size" as what, mib]:
+                self.images.sizes[name] = size = int(mib) * MIB
+                (verdict,) = (each for each in plan.remove if each.id == name)
+                changed = verdict._replace(**{f"{what}_bytes": size})  # type: ignore[arg-type] # as named
+                remove = tuple(changed if each is verdict else each for each in plan.remove)
+                self.images.planned = replace(plan, remove=remove)
+            case [name, "holds", mib]:
+                self.images.sizes[name] = int(mib) * MIB
+            case [name, "vanishes"]:
+                del self.images.sizes[name]
+            case [name, *wrong] if wrong[:1] and wrong[0] in WRONG:
+                (self.images if name.isupper() else self.containers).wrong[name] = wrong
+            case _:
+                raise AssertionError(f"it is not known what {words} means")
+
+    def _later(self, told: str) -> Iterable[Event]:
+        self.happen(told)
+        return ()
 
     def begin(
-        self,
-        *,
-        seconds_left: float = NEVER,
-        row: Sequence[str] = (FUNCTION,),
-        signal: Signal | None = None,
-        trigger: Trigger = Trigger.REQUEST,
-        acted_on: Threshold | None = None,
-        **request: Any,
+        self, wanted_mib: int = 0, *, signal: Signal | None = None, **request: Any
     ) -> PassWanted:
-        """Asks for a pass about this signal, on a disk that is full in so many seconds."""
+        """A command asks for a pass, until so much more is available."""
+        until = threshold(Signal.IMAGEFS_AVAILABLE, f"{AT_FIRST_MIB + wanted_mib}Mi")
         observations, decision = self.engine.look()
-        rates = rates_of(self.disk, seconds_left) if seconds_left != NEVER else {}
-        self.engine.world = self.engine.world._replace(
-            fill_rates={**self.engine.world.fill_rates, **rates}
+        self._fills()
+        asked = Request(**{"row": self.row, "until": (until,), **self.request, **request})
+        wanted = PassWanted(
+            observations, decision, Trigger.REQUEST, asked, signal, self.clock.monotonic()
         )
-        asked = Request(**{"row": tuple(row), "until": (self.until,), **request})
-        decision = replace(decision, acted_on=acted_on or decision.acted_on)
-        wanted = PassWanted(observations, decision, trigger, asked, signal, self.clock.monotonic())
         self.engine.events.append(wanted)
         return wanted
 
-    def passed(self, **request: Any) -> Pass:
+    def _fills(self) -> None:
+        if self.seconds_left != NEVER:
+            available = self.disk.available
+            rate = filling(
+                FillRate(available, self.clock.monotonic()), available / self.seconds_left
+            )
+            rates = {**self.engine.world.fill_rates, (self.disk.device, False): rate}
+            self.change(fill_rates=rates)
+
+    def passed(self, wanted_mib: int = 0, **request: Any) -> Pass:
         """The record of a pass that ran to its end."""
-        wanted = self.begin(**request)
+        return self.ended(self.begin(wanted_mib, **request))
+
+    def ended(self, wanted: PassWanted) -> Pass:
+        """Its record, once it has one."""
         self.engine.until(wanted.record.done)
         return record_of(wanted)
 
-    def relieve(self, **request: Any) -> ReclaimResult:
-        """What its function has done in such a pass."""
-        (result,) = self.passed(**request).functions
-        return result
-
-    def hang(self, names: str, kind: type[Effect] = Send) -> None:
-        """The removals of these objects are not answered, or their checks."""
-
-        def takes(effect: Effect) -> float:
-            hangs = (
-                isinstance(effect, kind)
-                and isinstance(effect, Check | Send)
-                and effect.claim.verdict.id in names
-            )
-            return HANGS if hangs else 0.0
-
-        self.engine.takes = takes
+    def called(self, what: str) -> str:
+        """The objects of which this was called, `check` or `send`, in that order."""
+        calls = [call.split() for call in self.calls]
+        return " ".join(name for call, name in calls if call == what)
 
 
 def record_of(wanted: PassWanted) -> Pass:
@@ -364,16 +490,6 @@ def record_of(wanted: PassWanted) -> Pass:
     record = wanted.record.result(0.0)
     assert record is not None
     return record
-
-
-def rates_of(disk: Disk, seconds_left: float) -> FillRates:
-    """A fill that has the disk full in so many seconds."""
-    available = disk.available
-    return {
-        (disk.device, False): filling(
-            FillRate(available, disk.clock.monotonic()), available / seconds_left
-        )
-    }
 
 
 @dataclass(frozen=True)
@@ -389,17 +505,24 @@ class Defective(ThresholdValue):
         return ThresholdValue.amount(self, capacity)
 
 
-def results(result: ReclaimResult) -> dict[str, Result | None]:
-    """What became of what was tried."""
-    return {outcome.verdict.id: outcome.result for outcome in result.outcomes}
+def told(record: Pass) -> str:
+    """How a pass ended, and for each of its functions what became of each object, with the MiB that
+    it freed, and what went wrong."""
+    return f"{record.result}: {' / '.join(map(function_told, record.functions)) or '-'}"
 
 
-def reasons(result: ReclaimResult) -> dict[str, str]:
-    """Why the rest was kept."""
-    assert all(outcome.verdict.action is Action.KEEP for outcome in result.kept)
-    return {outcome.verdict.id: outcome.verdict.reason for outcome in result.kept}
+def function_told(result: ReclaimResult) -> str:
+    """Of one function."""
+    said = [
+        " ".join(filter(None, (each.verdict.id, each.result, freed_told(each), each.error)))
+        for each in result.outcomes
+    ]
+    for each in result.kept:
+        assert each.verdict.action is Action.KEEP
+        said.append(f"{each.verdict.id} {each.result or 'kept'}: {each.verdict.reason}")
+    return "; ".join(filter(None, (", ".join(said), result.error, result.skipped))) or "-"
 
 
-def outcome_of(name: str, result: Result | None, **fields: Any) -> Outcome:
-    """How an object of 10 MiB ended."""
-    return Outcome(verdict_of(name), result, **fields)
+def freed_told(outcome: Outcome) -> str:
+    """In MiB, if it was removed."""
+    return f"{outcome.freed.bytes // MIB}" if outcome.result is Result.REMOVED else ""
