@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -206,15 +205,6 @@ def test_what_was_remembered_is_confirmed_or_gone() -> None:
     assert [each.by_us for each in told.told] == [False, True]
 
 
-def test_a_seed_is_what_was_remembered_before() -> None:
-    """A record that survived keeps its times; the seed itself is not changed."""
-    seed = {ONE: USED}
-    assert Told(seed=seed).see(1, at=100.0, used=[1]) == {
-        ONE: replace(USED, last_used=100.0, uses=1)
-    }
-    assert seed == {ONE: USED}
-
-
 @rows("""
     pulled  first_detected  last_used  listed
     -       -500            -100       -500    nobody says when
@@ -354,30 +344,6 @@ def test_a_look_that_began_earlier_forgets_nothing_and_sets_nothing_back() -> No
     old.see(1, at=0.0)
     assert old.see(at=50.0) == old.see(1, at=100.0)
     assert old.see(at=101.0) == {}
-
-
-def test_two_threads_share_the_records() -> None:
-    """A hundred detections and removals on each of two threads: no error, and no record of what is
-    not listed."""
-    told, errors = Told(), list[BaseException]()
-
-    def work(own: int) -> None:
-        try:
-            for step in range(100):
-                told.see(1, own, at=float(step), used=[1])
-                told.records.forget(image_id(own), float(step))
-                assert told.records.records[ONE].last_used is not None
-        except BaseException as error:  # noqa: BLE001 # the test reports what a thread raised
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(own,)) for own in (2, 3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    (last,) = told.see(1, at=2000.0).values()
-    assert (last.first_detected, last.last_used) == (0.0, 99.0)
 
 
 def test_what_is_forgotten_during_a_detection_stays_forgotten() -> None:

@@ -4,7 +4,7 @@ agent's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,18 @@ from tests.nodes.small_node import (
     EVERYTHING,
     MIB,
     GivenIds,
+    Pod,
     SmallNode,
     outcome_of,
     reason_of,
     relieve,
     result_of,
 )
+from tests.rows import rows
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.passes import interrupted, reworded
+
+THING = re.compile(r"(!?)(\w+)(?::([a-z]+)(\d?)([+~?*]?))?")
 
 
 def remove(small: SmallNode, container_id: str) -> None:
@@ -35,74 +39,97 @@ def remove(small: SmallNode, container_id: str) -> None:
     small.runtime.remove_container(pb.RemoveContainerRequest(container_id=container_id))
 
 
-def dead_sandbox(small: SmallNode, name: str) -> str:
-    """The only, dead sandbox of a live pod."""
-    pod = small.run_pod(name)
-    small.runtime.kill_sandbox(pod.sandbox_id)
-    small.runtime.age(pod.sandbox_id, 600)
-    return pod.sandbox_id
+class Story:
+    """A node with these pods and containers, the ids of which are known by `pod` and
+    `pod:container`. A pod without a container has a dead sandbox; `!` is a pod that has gone; and a
+    container has exited, or `+` runs, `~` was created, `?` is lost, `*` is not a kubelet's."""
+
+    def __init__(self, small: SmallNode, text: str) -> None:
+        self.small = small
+        self.ids: dict[str, str] = {}
+        pods: dict[str, Pod] = {}
+        going: dict[str, Pod] = {}
+        for gone, pod_name, name, attempt, state in THING.findall(text):
+            pod = pods[pod_name] = pods.get(pod_name) or small.run_pod(pod_name)
+            self.ids[pod_name] = pod.sandbox_id
+            if gone:
+                going[pod_name] = pod
+            if name:
+                made = self._made(pod, name, int(attempt or 0), state)
+                self.ids[f"{pod_name}:{name}{attempt}"] = made
+            else:
+                small.runtime.kill_sandbox(pod.sandbox_id)
+                small.runtime.age(pod.sandbox_id, 600)
+        for pod in going.values():
+            small.vanish(pod)
+
+    def _made(self, pod: Pod, name: str, attempt: int, state: str) -> str:
+        if state == "":
+            return self.small.exited(pod, name=name, attempt=attempt)
+        made = self.small.create(pod, name=name, **({"labels": {}} if state == "*" else {}))
+        if state != "~":
+            self.small.start(made)
+        if state == "?":
+            self.small.runtime.lose_container(made)
+        elif state == "*":
+            self.small.runtime.exit_container(made)
+        self.small.runtime.age(made, 600)
+        return made
+
+    def happens(self, actions: str) -> None:
+        """What somebody else does."""
+        for action in actions.split(", "):
+            what, _, name = action.partition(" ")
+            if what == "remove":
+                remove(self.small, self.ids[name])
+            elif what == "admit":
+                self.small.admit(f"uid-{name}")
+            elif what == "boot":
+                self.small.runtime.reboot()
 
 
-@pytest.mark.parametrize("state", ["RUNNING", "CREATED", "UNKNOWN"])
-def test_only_an_exited_container_is_removed(small_node: SmallNode, state: str) -> None:
-    """Nothing that runs, may start or is lost is removed, not even in a dead sandbox of a pod that
-    is gone."""
-    pod = small_node.run_pod("web")
-    container = small_node.create(pod)
-    if state != "CREATED":
-        small_node.start(container)
-    if state == "UNKNOWN":
-        small_node.runtime.lose_container(container)
-    small_node.runtime.age(container, 600)
-    small_node.vanish(pod)
-    record = relieve(small_node.node(), EVERYTHING)
-    assert small_node.removed() == []
-    assert reason_of(record, container) == {"UNKNOWN": "unknown_state"}.get(state, state.lower())
-    assert reason_of(record, pod.sandbox_id) == "has_containers"
-    assert reason_of(record, small_node.app_id) == "in_use"
-
-
-def test_a_dead_container_is_kept_while_another_of_its_pod_runs(small_node: SmallNode) -> None:
-    """A RUNNING container can sit in a NOTREADY sandbox: its pod is not gone, whatever else says
-    so."""
-    pod = small_node.run_pod("web")
-    dead, living = small_node.exited(pod), small_node.run(pod, name="side")
-    small_node.vanish(pod)
-    record = relieve(small_node.node(), CONTAINERS)
-    assert small_node.removed() == []
-    assert small_node.containers() == {dead, living}
-    assert reason_of(record, dead) == "pod_unknown"
-
-
-def test_the_newest_dead_copy_of_a_live_pod_is_kept_and_older_ones_are_removed(
-    small_node: SmallNode,
+@pytest.mark.regression
+@rows("""
+    pods                   beside                             happens             removed            kept
+    !web:app+              -                                  -                   -                  web:app=running web=has_containers        it runs
+    !web:app~              -                                  -                   -                  web:app=created web=has_containers        it may start
+    !web:app?              -                                  -                   -                  web:app=unknown_state web=has_containers  it is lost
+    !web:app*              -                                  -                   -                  web:app=not_kubelets web=has_containers   not a kubelet's
+    !web:app web:side+     -                                  -                   -                  web:app=pod_unknown  another of its pod runs in a dead sandbox
+    web:app0 web:app1 web:app2 web:init web:side+  -          -                   web:app0 web:app1  web:app2=newest_of_live_pod web:init=newest_of_live_pod  the newest copies are how the kubelet knows
+    web:app db:app         -                                  boot                -                  web:app=newest_of_live_pod db:app=newest_of_live_pod  everything is dead after a reboot
+    web:app0 web:app1      ContainerStatus                    remove web:app1     web:app1           web:app0=newest_of_live_pod  the newer copy vanishes
+    !a:app !b:app          RemoveContainer                    admit b             a:app a            b:app=pod_alive      its directory appears before its removal
+    !a:app                 ContainerStatus                    admit a             -                  a:app=pod_alive      while the answer about it is slow
+    !a:app                 ListPodSandbox                     admit a             -                  a:app=newest_of_live_pod  between the lists
+    !a !b                  RemovePodSandbox                   admit a, admit b    a                  b=pod_alive          the next sandbox is not sent
+    web:app !gone:app      ListContainers=ROTATED_IDS         -                   ?                  web:app              a container has the id of another
+    web !gone:app          ListPodSandbox=ROTATED_IDS         -                   ?                  web                  a sandbox has the id of another
+    web:app                ListContainers=DUPLICATE_ENTRIES   -                   -                  web:app=newest_of_live_pod  listed twice it is not its own newer copy
+    web                    ListPodSandbox=DUPLICATE_ENTRIES   -                   -                  web=newest_sandbox   nor is a sandbox
+    web:init web:app1      ListContainers=EMPTY_NAMES         -                   -                  web:init=not_kubelets web:app1=not_kubelets  without names they are no copies
+    """)
+def test_what_goes_and_what_stays_of_pods(
+    small_node: SmallNode, pods: str, beside: str, happens: str, removed: str, kept: str
 ) -> None:
-    """The newest copy is how the kubelet knows that a container has run: without it an init
-    container runs again. After a reboot, when every sandbox is NOTREADY and every container EXITED,
-    all of it belongs to live pods."""
-    pod = small_node.run_pod("web")
-    copies = [small_node.exited(pod, attempt=attempt) for attempt in range(3)]
-    kept = {copies[2], small_node.exited(pod, name="init"), small_node.run(pod, name="side")}
-    relieve(small_node.node(), EVERYTHING)
-    assert small_node.removed() == copies[:2]
-    small_node.runtime.reboot()
-    record = relieve(small_node.node(), EVERYTHING)
-    assert small_node.containers() == kept
-    assert {reason_of(record, each) for each in kept} == {"newest_of_live_pod"}
-
-
-def test_what_carries_no_pod_uid_is_left_alone(small_node: SmallNode) -> None:
-    """Other users of the runtime make containers too; the kubelet's are known by their label."""
-    pod = small_node.run_pod("web")
-    stranger = small_node.create(pod, labels={})
-    small_node.start(stranger)
-    small_node.runtime.exit_container(stranger)
-    small_node.runtime.age(stranger, 600)
-    small_node.vanish(pod)
-    record = relieve(small_node.node(), EVERYTHING)
-    assert small_node.removed() == []
-    assert reason_of(record, stranger) == "not_kubelets"
-    assert reason_of(record, pod.sandbox_id) == "has_containers"
+    """A pass, beside which something happens while a call is answered, or a list is wrong: what is
+    removed, in order, and why the rest stays."""
+    story = Story(small_node, pods)
+    method, _, lie = beside.partition("=")
+    node = small_node.node()
+    if method == "-" or lie:
+        if lie:
+            small_node.failpoints[method] = Distort(Distortion[lie])
+        story.happens(happens)
+        record = relieve(node, EVERYTHING)
+    else:
+        record = interrupted(small_node, node, CONTAINERS, method, lambda: story.happens(happens))
+    names = {each: name for name, each in story.ids.items()}
+    gone = [names[each] for each in small_node.removed() if each in names]
+    assert removed == "?" or " ".join(gone) == removed.replace("-", "")
+    for name, _, reason in (each.partition("=") for each in kept.split()):
+        assert name not in gone
+        assert reason in ("", reason_of(record, story.ids[name])), name
 
 
 def test_a_deleted_pod_is_removed_with_everything(small_node: SmallNode) -> None:
@@ -123,7 +150,7 @@ def test_a_deleted_pod_is_removed_with_everything(small_node: SmallNode) -> None
     assert 0 < (outcome_of(record, young).verdict.eligible_in_seconds or 0) <= 10
 
 
-# ---- what happens beside a pass
+# ---- ids
 
 
 def test_a_list_that_lags_does_not_kill_a_running_container(
@@ -188,135 +215,6 @@ def test_a_prefix_whose_own_object_has_gone_is_not_sent(make_small_node: SmallNo
     assert result_of(record, dead) == "already_gone"
     assert outcome_of(record, dead).freed.bytes == 0
     assert small.failpoints.calls["RemoveContainer"] == 0
-
-
-def test_an_older_copy_is_kept_when_the_newer_one_vanishes_before_its_removal(
-    small_node: SmallNode,
-) -> None:
-    """With the newer copy gone the older one is the newest, and the kubelet's only memory. That is
-    looked for after the slow answer about the older one."""
-    pod = small_node.run_pod("web")
-    older, newer = small_node.exited(pod), small_node.exited(pod, attempt=1)
-    record = interrupted(
-        small_node,
-        small_node.node(),
-        CONTAINERS,
-        "ContainerStatus",
-        lambda: remove(small_node, newer),
-    )
-    assert small_node.containers() == {older}
-    assert reason_of(record, older) == "newest_of_live_pod"
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("method", ["RemoveContainer", "ContainerStatus"])
-def test_a_pod_whose_directory_appears_before_the_removal_keeps_its_parts(
-    small_node: SmallNode, method: str
-) -> None:
-    """A pod's parts appear before the pod does: the directory is checked again right before each
-    removal, after a slow answer about it."""
-    first, second = small_node.gone_pod("first"), small_node.gone_pod("second")
-
-    def appears() -> None:
-        small_node.admit("uid-second")
-        if method == "ContainerStatus":
-            small_node.admit("uid-first")
-
-    record = interrupted(small_node, small_node.node(), CONTAINERS, method, appears)
-    removed = [first] if method == "RemoveContainer" else []
-    assert small_node.removed("container") == removed
-    assert reason_of(record, second) == "pod_alive"
-    assert len(small_node.removed("sandbox")) == len(removed), "and its sandbox stays too"
-
-
-def test_a_pod_whose_directory_appears_between_the_lists_keeps_its_parts(
-    small_node: SmallNode,
-) -> None:
-    """The directories are read before and after the runtime's lists: a pod exists if either reading
-    has it."""
-    container = small_node.gone_pod("web")
-    record = interrupted(
-        small_node,
-        small_node.node(),
-        CONTAINERS,
-        "ListPodSandbox",
-        lambda: small_node.admit("uid-web"),
-    )
-    assert small_node.removed() == []
-    assert reason_of(record, container) == "newest_of_live_pod"
-
-
-def test_a_sandbox_whose_pod_comes_back_is_kept(small_node: SmallNode) -> None:
-    """The directory is checked again before a sandbox is removed as well: the one in flight
-    finishes, the next is not sent."""
-    pods = [small_node.run_pod(name) for name in ("web", "other")]
-    for each in pods:
-        small_node.vanish(each)
-
-    def come_back() -> None:
-        for each in pods:
-            small_node.admit(each.uid)
-
-    record = interrupted(small_node, small_node.node(), CONTAINERS, "RemovePodSandbox", come_back)
-    (gone,) = small_node.removed("sandbox")
-    (kept,) = {each.sandbox_id for each in pods} - {gone}
-    assert reason_of(record, kept) == "pod_alive"
-
-
-# ---- lists and answers that are wrong
-
-Kept = Callable[[SmallNode], list[str]]
-WRONG: dict[str, tuple[str, Failpoint, Kept, str]] = {
-    "a container has the id of another": (
-        "ListContainers",
-        Distort(Distortion.ROTATED_IDS),
-        lambda small: [small.exited(small.run_pod("web"))],
-        "",
-    ),
-    "a sandbox has the id of another": (
-        "ListPodSandbox",
-        Distort(Distortion.ROTATED_IDS),
-        lambda small: [dead_sandbox(small, "rebooted")],
-        "",
-    ),
-    "a container is listed twice": (
-        "ListContainers",
-        Distort(Distortion.DUPLICATE_ENTRIES),
-        lambda small: [small.exited(small.run_pod("crashed"))],
-        "newest_of_live_pod",
-    ),
-    "a sandbox is listed twice": (
-        "ListPodSandbox",
-        Distort(Distortion.DUPLICATE_ENTRIES),
-        lambda small: [dead_sandbox(small, "rebooted")],
-        "newest_sandbox",
-    ),
-    "containers have no names": (
-        "ListContainers",
-        Distort(Distortion.EMPTY_NAMES),
-        lambda small: [
-            small.exited(pod, name=name, attempt=attempt)
-            for pod in [small.run_pod("web")]
-            for attempt, name in enumerate(("init", "app"))
-        ],
-        "not_kubelets",
-    ),
-}
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("what", WRONG)
-def test_a_list_that_gives_a_container_the_id_of_another(small_node: SmallNode, what: str) -> None:
-    """The newest dead copy or sandbox of a live pod, listed as that of one that is gone, stays: its
-    status says whose it is. Nor is one that is listed twice its own newer copy, nor are containers
-    without names copies of each other."""
-    method, lie, keeps, reason = WRONG[what]
-    kept = keeps(small_node)
-    small_node.gone_pod("gone")
-    small_node.failpoints[method] = lie
-    record = relieve(small_node.node(), EVERYTHING)
-    assert set(kept).isdisjoint(small_node.removed())
-    assert reason == "" or {reason_of(record, each) for each in kept} == {reason}
 
 
 @pytest.mark.regression

@@ -157,18 +157,6 @@ def test_every_kind_of_entry_is_removed_as_an_entry(tmp_path: Path, canary: Cana
     assert (canary.path / "file").stat().st_nlink == 1
 
 
-@_ROOT
-def test_device_nodes_go_without_being_opened(tmp_path: Path) -> None:
-    """A character and a block device of numbers that no driver has."""
-    (tmp_path / "top").mkdir()
-    try:
-        for kind in (stat.S_IFCHR, stat.S_IFBLK):
-            os.mknod(tmp_path / "top" / str(kind), kind | 0o600, os.makedev(251, 250))
-    except PermissionError as error:
-        pytest.skip(f"needs device nodes: {error.strerror}")
-    assert removed(tmp_path, "top") == TreeRemoval(3)
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -334,20 +322,6 @@ def test_only_the_inode_that_was_meant_is_removed(tmp_path: Path) -> None:
         assert remove_tree(directory, b"meant", (meant.st_dev, meant.st_ino)) == TreeRemoval(2)
         assert remove_tree(directory, b"meant", (meant.st_dev, meant.st_ino)) == TreeRemoval()
     assert contents(tmp_path) == {"note": "note", "other": None, "other/file": "other/file"}
-
-
-def test_one_step_beneath_is_a_directory_and_nothing_else(tmp_path: Path) -> None:
-    """Each other kind of entry is an error that says so; nothing is followed and nothing blocks."""
-    plant(tmp_path, "directory/", "file")
-    (tmp_path / "link").symlink_to("directory")
-    os.mkfifo(tmp_path / "pipe")
-    codes = {key: {errno.ENOTDIR, errno.ELOOP} for key in (b"file", b"link", b"pipe")}
-    with opened(tmp_path) as directory:
-        os.close(open_beneath(directory, b"directory"))
-        for name, expected in {**codes, b"absent": {errno.ENOENT}}.items():
-            with pytest.raises(OSError, match=name.decode()) as refusal:
-                open_beneath(directory, name)
-            assert refusal.value.errno in expected
 
 
 def test_files_go_by_a_literal_prefix(tmp_path: Path, canary: Canary) -> None:
@@ -531,22 +505,6 @@ def test_a_directory_that_is_moved_away_takes_its_content_along(
     assert {"file", "c/file", "b/c/file"} <= contents(away).keys()
 
 
-def test_a_directory_that_gets_another_name_beside_itself_goes_under_that_name(
-    tmp_path: Path, canary: Canary
-) -> None:
-    """It is renamed when it is entered, and a symlink put in its place: both go, and
-    nothing that the link leads to.
-    """
-    plant(tmp_path, "top/a/b/file", "top/a/b/c/file", "top/z")
-
-    def rename() -> None:
-        os.rename(tmp_path / "top/a/b", tmp_path / "top/a/renamed")
-        (tmp_path / "top/a/b").symlink_to(canary.path)
-
-    assert removed(tmp_path, "top", Interruption(b"b", rename)) == TreeRemoval(8)
-    assert list(tmp_path.iterdir()) == [canary.path]
-
-
 def test_a_directory_far_up_that_was_moved_is_noticed_on_the_way_back(
     tmp_path: Path, canary: Canary
 ) -> None:
@@ -676,16 +634,6 @@ def test_a_mount_that_appears_on_the_way_back_is_not_entered(
 
     assert removed(tmp_path, "top", mounting).failure == f"top/a: {CROSSING}"
     assert canary.unharmed
-
-
-def test_a_file_that_is_mounted_on_is_kept(tmp_path: Path, stack: ExitStack) -> None:
-    """The kernel refuses to unlink it; the file that is mounted there keeps its content."""
-    plant(tmp_path, "canary", "top/file", "top/other")
-    bind(stack, tmp_path / "canary", tmp_path / "top/file")
-    result = removed(tmp_path, "top")
-    assert (result.removed, result.failed) == (1, 1)
-    assert result.failure.startswith("top/file: ")
-    assert (tmp_path / "canary").read_text() == "canary"
 
 
 def test_a_tree_on_a_mount_of_its_own_is_removed(tmp_path: Path, stack: ExitStack) -> None:
