@@ -155,10 +155,9 @@ def test_with_the_kubelets_state_the_plans_are_the_kubelets(
     verdicts = [verdict for plan in plans for verdict in (*plan.remove, *plan.keep)]
     assert {verdict.rule for verdict in verdicts} <= {Rule.KUBELET}
     assert len(verdicts) == len(listing.containers) + len(listing.sandboxes)
-    containers, sandboxes = (
-        tuple(random.sample(those, len(those))) for those in (listing.containers, listing.sandboxes)
-    )
-    shuffled = Listing(containers=containers, sandboxes=sandboxes)
+    containers = random.sample(listing.containers, len(listing.containers))
+    sandboxes = random.sample(listing.sandboxes, len(listing.sandboxes))
+    shuffled = Listing(containers=tuple(containers), sandboxes=tuple(sandboxes))
     for cautious in (False, True):
         policy = replace(policy, cautious=cautious)
         assert planned(shuffled, pods, policy) == planned(listing, pods, policy)

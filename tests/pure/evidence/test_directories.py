@@ -35,7 +35,7 @@ from reclaim.evidence.states import (
     distrust_of,
 )
 from reclaim.kubelet.pods import KubeletPods
-from reclaim.types import ContainerState, Listing, PodSandboxState, Reason
+from reclaim.types import ContainerState, Listing, Plan, PodSandboxState, Reason
 from reclaim.workers import ReadingsInTime, Workers
 from signals.clock import SystemClock
 from tests.pure.values import NOW_NS, SteppedClock, container, sandbox
@@ -47,7 +47,7 @@ WHERE = "/var/lib/kubelet/pods"
 HERE, THERE = RootIdentity((1, 2), (1, 3)), RootIdentity((9, 2), (9, 3))
 UIDS = ("one", "two", "three", "four")
 PART = re.compile(r"(\w+):(\w*)(?:@(-?\d+))?")
-PARTS = {
+PARTS: dict[str, ContainerState | PodSandboxState] = {
     "runs": ContainerState.RUNNING,
     "dead": ContainerState.EXITED,
     "created": ContainerState.CREATED,
@@ -218,11 +218,12 @@ def test_nothing_is_gone_while_something_runs_without_its_directory(
     }
     entries = [LogEntry(f"default_pod_{uid}".encode(), (1, 1), 0) for uid in UIDS]
     assert pods.doubt is not None or running <= present
-    for make in (
+    planners: list[Callable[[PodStates], Plan]] = [
         lambda pods: plan_container_gc(listing, pods, policy, now_ns=NOW_NS),
         lambda pods: plan_sandbox_gc(listing, pods, policy, now_ns=NOW_NS),
         lambda pods: plan_pod_logs(entries, pods, policy, in_runtime=frozenset(), now_ns=NOW_NS),
-    ):
+    ]
+    for make in planners:
         made, certain = make(pods), make(states)
         gone = {each.pod_uid for each in made.remove if each.reason == Reason.POD_GONE}
         assert gone.isdisjoint(present | running)

@@ -81,38 +81,24 @@ def ids(ranked: Sequence[Candidate]) -> list[str]:
 
 
 @given(candidates(), LAYERS, st.integers(0, 10**9), st.randoms(use_true_random=False))
-def test_each_image_has_one_place_whatever_order_they_are_given_in(
+def test_what_is_promised_is_what_no_image_that_remains_holds(
     images: tuple[Candidate, ...], held: set[str], need_bytes: int, random: Random
 ) -> None:
-    """The list of a runtime has no order."""
+    """After each removal, to the byte; in any order, that of the kubelet too. Each image has one
+    place, whatever order they are given in; and what goes for the need can do without none of it:
+    of the fewest that are enough, all are needed."""
     ranked = by_cost(images, held, need_bytes)
-    assert sorted(ids(ranked)) == sorted(image.id for image in images)
+    order = ids(ranked)
+    assert sorted(order) == sorted(image.id for image in images)
     assert by_cost(random.sample(images, len(images)), held, need_bytes) == ranked
-
-
-@given(candidates(), LAYERS, st.integers(0, 10**9))
-def test_what_is_promised_is_what_no_image_that_remains_holds(
-    images: tuple[Candidate, ...], held: set[str], need_bytes: int
-) -> None:
-    """After each removal, to the byte; in any order, that of the kubelet too."""
-    for ranked in (by_cost(images, held, need_bytes), images):
-        freed = freed_along(ranked, held)
-        for count in range(len(ranked) + 1):
-            assert sum(freed[:count]) == bytes_freed(images, ids(ranked)[:count], held)
-
-
-@given(candidates(), LAYERS, st.integers(1, 10**9))
-def test_what_goes_for_the_need_can_do_without_none_of_it(
-    images: tuple[Candidate, ...], held: set[str], need_bytes: int
-) -> None:
-    """Of the fewest that are enough, all are needed."""
-    order = ids(by_cost(images, held, need_bytes))
-    enough = next(
-        (n for n in range(len(order) + 1) if bytes_freed(images, order[:n], held) >= need_bytes),
-        None,
-    )
-    for number in range(enough or 0):
-        others = order[:number] + order[number + 1 : enough]
+    for each in (ranked, images):
+        freed = freed_along(each, held)
+        for count in range(len(each) + 1):
+            assert sum(freed[:count]) == bytes_freed(images, ids(each)[:count], held)
+    counts = range(len(order) + 1)
+    enough = [n for n in counts if bytes_freed(images, order[:n], held) >= need_bytes]
+    for number in range(enough[0] if enough else 0):
+        others = order[:number] + order[number + 1 : enough[0]]
         assert bytes_freed(images, others, held) < need_bytes
 
 

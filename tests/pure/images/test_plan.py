@@ -291,10 +291,10 @@ def test_the_newest_of_a_repository_stay_and_the_older_ones_go(
 ) -> None:
     """By a guard of ours. Written as first detected/last used."""
     images = tuple(image(number, f"registry.example/app:{number}") for number in range(1, 5))
-    known = {
-        each.id: ImageRecord(*map(float, times.split("/")))
-        for each, times in zip(images, records.split(), strict=True)
-    }
+    known = dict[str, ImageRecord]()
+    for each, times in zip(images, records.split(), strict=True):
+        detected, _, used_at = times.partition("/")
+        known[each.id] = ImageRecord(float(detected), float(used_at) if used_at else None)
     made = plan(listing(images=images), known, ImageGCPolicy(keep_newest_per_repository=int(count)))
     newest = [each.id for each in made.keep if each.reason is Reason.NEWEST_OF_REPOSITORY]
     assert sorted(newest) == [image_id(int(number)) for number in stays.split() if number != "-"]

@@ -36,10 +36,10 @@ class Node:
     """A runtime in memory with ten unused images of one repository, of which the first is the
     oldest, and two pods that have run for an hour."""
 
-    def __init__(self, pods: MemoryPods | None = None, **slow: float) -> None:
+    def __init__(self, **slow: float) -> None:
         self.clock = SteppedClock(at=50.0)
         self.runtime = MemoryRuntime(self.clock)
-        self.pods = pods or MemoryPods()
+        self.pods = MemoryPods()
         self.made = 0
         for uid in ("uid-old", "uid-touched"):
             self.runs(uid, "init")
@@ -297,8 +297,7 @@ def test_a_directory_that_is_touched_again_and_again_discards_no_list() -> None:
     node = Node()
     stage, lists = node.images(), node.asked()
     for number in range(3, 11):
-        touched = {"uid-touched": node.clock.wall()}
-        node.on_status(number, lambda touched=touched: node.pods.begun.update(touched))
+        node.on_status(number, lambda: node.pods.begun.update({"uid-touched": node.clock.wall()}))
         assert node.results(stage, number) == [Result.REMOVED]
     assert node.asked() == lists
 

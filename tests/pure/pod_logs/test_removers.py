@@ -142,7 +142,7 @@ STAGES: dict[str, Callable[[LogTree], Stage]] = {
     "link, to the kubelet": lambda tree: tree.symlinks(known=True),
 }
 Change = Callable[[LogTree], object]
-NOT_ASKED = {
+NOT_ASKED: dict[str, tuple[str, Ready | Refused]] = {
     "to the guards": ("link", Refused(Reason.INCOMPLETE_LISTING)),
     "to the kubelet": ("link, to the kubelet", Ready(50.0)),
 }

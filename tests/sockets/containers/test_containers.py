@@ -66,7 +66,8 @@ class Story:
     def _made(self, pod: Pod, name: str, attempt: int, state: str) -> str:
         if state == "":
             return self.small.exited(pod, name=name, attempt=attempt)
-        made = self.small.create(pod, name=name, **({"labels": {}} if state == "*" else {}))
+        labels: dict[str, Any] = {"labels": {}} if state == "*" else {}
+        made = self.small.create(pod, name=name, **labels)
         if state != "~":
             self.small.start(made)
         if state == "?":

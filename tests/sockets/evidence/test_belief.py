@@ -269,8 +269,8 @@ def test_a_drained_node_keeps_its_remains(small_node: SmallNode, told: bool) -> 
     (image,) = small_node.add_images(1)
     rejected = listed(Pod("rejected", "uid-rejected", ""), "Failed")
     with KubeletServer(served(pod_list(rejected))) as kubelet:
-        fields = {"kubeletEndpoint": kubelet.url} if told else {}
-        record = relieve(small_node.node(**fields), EVERYTHING)
+        endpoint = kubelet.url if told else ""
+        record = relieve(small_node.node(kubeletEndpoint=endpoint), EVERYTHING)
     assert reason_of(record, dead) == ("pod_gone" if told else "pod_unknown")
     assert (dead in small_node.containers()) is not told
     assert image not in small_node.images()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ from tests.nodes.small_node import (
 )
 from tests.pure.values import KIB, SteppedClock, image_id
 from tests.reclaimd_process import Daemon, came_true
+from tests.rows import rows
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.kubelet_server import KubeletServer, answer, pod_list
 from tests.sockets.mounts import mounted_tmpfs
@@ -65,7 +67,7 @@ def listed(small: SmallNode, image_id: str) -> Any:
     return next(each for each in images if image_id.endswith(each.id))
 
 
-def says(**fields: str) -> Callable[[Any], None]:
+def saying(**fields: str) -> Callable[[Any], None]:
     """A list that says no more of any container's image than this."""
 
     def reword(answer: Any) -> None:
@@ -79,37 +81,31 @@ def says(**fields: str) -> Callable[[Any], None]:
 
 # ---- in use
 
-# fields of the list, by the kind of runtime
-SAYINGS: dict[str, Callable[[Any], dict[str, str]]] = {
-    "its id in image_id": lambda image: {"image_id": image.id},
-    "its id in image_ref, image_id empty": lambda image: {"image_ref": image.id},
-    "its bare id": lambda image: {"image_ref": image.id.removeprefix("sha256:")},
-    "a shortened id": lambda image: {"image": image.id.removeprefix("sha256:")[:12]},
-    "a repository digest": lambda image: {"image_ref": image.repo_digests[0]},
-    "a repository digest under another name": lambda image: {
-        "image_ref": "mirror.example/x@" + image.repo_digests[0].partition("@")[2]
-    },
-    "a tag": lambda image: {"image_ref": image.repo_tags[0]},
-    "the other tag": lambda image: {"image": image.repo_tags[1]},
-    "what was asked for": lambda image: {"user_specified_image": image.repo_tags[0]},
-    "a short name": lambda _: {"image": "busybox"},
-    "a name with tag and digest": lambda image: {
-        "image": f"busybox:1@{image.repo_digests[0].partition('@')[2]}"
-    },
-}
 
-
-@pytest.mark.parametrize("said", SAYINGS)
+@rows("""
+    field                 says
+    image_id              {id}                       an id
+    image_ref             {id}                       where image_id is empty
+    image_ref             {bare}                     without its algorithm
+    image                 {bare:.12}                 shortened
+    image_ref             docker.io/library/busybox@{digest}  a repository digest
+    image_ref             mirror.example/x@{digest}  under another name
+    image_ref             busybox                    a tag
+    image                 registry.example/tools:1   the other tag
+    user_specified_image  busybox                    what was asked for
+    image                 busybox:1@{digest}         with tag and digest
+    """)
 def test_an_image_is_in_use_however_a_container_names_it(
-    small_node: SmallNode, tmp_path: Path, said: str
+    small_node: SmallNode, tmp_path: Path, field: str, says: str
 ) -> None:
     """Runtimes put the image of a container, running or exited, into different fields, as an id, a
     digest or a name; all of them count."""
     busybox = small_node.add_image("busybox", tags=("busybox", "registry.example/tools:1"))
     pod = small_node.run_pod("web")
-    (small_node.run if len(said) % 2 else small_node.exited)(pod, busybox)
-    fields = SAYINGS[said](listed(small_node, busybox))
-    record = reworded(small_node, tmp_path, EVERYTHING, ListContainers=says(**fields))
+    (small_node.run if len(says) % 2 else small_node.exited)(pod, busybox)
+    digest = listed(small_node, busybox).repo_digests[0].partition("@")[2]
+    reference = says.format(id=busybox, bare=busybox.removeprefix("sha256:"), digest=digest)
+    record = reworded(small_node, tmp_path, EVERYTHING, ListContainers=saying(**{field: reference}))
     assert busybox in small_node.images()
     assert reason_of(record, busybox) == "in_use"
     assert small_node.app_id in small_node.removed("image"), "and what is not in use goes"
@@ -157,7 +153,7 @@ def test_a_container_of_which_nothing_says_its_image_stops_all_removal_of_images
     the runtime no longer resolves, every image stays."""
     old = small_node.add_images(2)
     small_node.run(small_node.run_pod("web"))
-    silence = says(image_ref=said, image=said)
+    silence = saying(image_ref=said, image=said)
     record = reworded(small_node, tmp_path, EVERYTHING, ListContainers=silence)
     assert small_node.removed("image") == []
     assert {reason_of(record, each) for each in old} == {"unresolved_image"}
@@ -175,7 +171,7 @@ def test_an_image_without_a_name_stays_while_a_container_names_a_digest_that_nob
     tag = LOST.replace("@", ":1@").partition("@")[0]
     newer = small.add_image(tag, tags=(tag, tag[:-2]))
     small.run(small.run_pod("web"), own)
-    record = reworded(small, tmp_path, IMAGES, ListContainers=says(image_ref=reference))
+    record = reworded(small, tmp_path, IMAGES, ListContainers=saying(image_ref=reference))
     assert own in small.images()
     assert reason_of(record, own) == "in_use"
     assert newer in small.removed("image"), "it has a digest of its own, which is another"
@@ -202,7 +198,7 @@ def test_an_answer_by_tag_to_a_question_for_a_digest_is_no_answer(
         small_node,
         tmp_path,
         IMAGES,
-        ListContainers=says(image_ref=LOST.replace("@", ":1@")),
+        ListContainers=saying(image_ref=LOST.replace("@", ":1@")),
         ImageStatus=answer_by_tag,
     )
     assert small_node.removed("image") == []
@@ -227,7 +223,7 @@ def test_an_image_of_which_only_the_list_lost_the_digest_is_asked_for(
             if own.endswith(each.id):
                 del each.repo_digests[:]
 
-    reworded(small, tmp_path, IMAGES, ListContainers=says(image_ref=digest), ListImages=unlist)
+    reworded(small, tmp_path, IMAGES, ListContainers=saying(image_ref=digest), ListImages=unlist)
     assert own in small.images()
     assert newer in small.removed("image")
 
@@ -394,33 +390,30 @@ def test_the_kubelet_is_asked_again_before_a_removal(small_node: SmallNode) -> N
 # ---- the sandbox image
 
 
-@pytest.mark.parametrize(
-    ("pins", "reports", "ready_pod", "reason"),
-    [
-        pytest.param(False, True, False, "sandbox_image", id="configured, not pinned"),
-        pytest.param(True, False, False, "pinned", id="pinned, not configured"),
-        pytest.param(True, True, True, "sandbox_image", id="all three"),
-        pytest.param(False, False, True, "sandbox_image", id="only a pod"),
-        pytest.param(False, False, False, "sandbox_image_unknown", id="no source"),
-    ],
-)
+@rows("""
+    known           reason
+    reports         sandbox_image          configured, not pinned
+    pins            pinned                 pinned, not configured
+    pins reports pod  sandbox_image        all three
+    pod             sandbox_image          only a pod
+    -               sandbox_image_unknown  no source
+    """)
 def test_the_sandbox_image_is_kept_and_a_new_pod_starts_after_a_purge(
-    make_small_node: SmallNodeFactory, pins: bool, reports: bool, ready_pod: bool, reason: str
+    make_small_node: SmallNodeFactory, known: str, reason: str
 ) -> None:
     """Without the sandbox image no pod starts, so when nothing says which it is, no image goes at
     all; a pin on another image does not."""
-    small = make_small_node(pins_sandbox_image=pins, reports_sandbox_image=reports)
+    small = make_small_node(
+        pins_sandbox_image="pins" in known, reports_sandbox_image="reports" in known
+    )
     old = small.add_images(2)
     small.add_image("registry.example/preloaded:1", pinned=True)
-    if ready_pod:
+    if "pod" in known:
         small.run(small.run_pod("web"))
     record = relieve(small.node(), EVERYTHING)
     assert reason_of(record, small.pause_id) == reason
-    if reason == "sandbox_image_unknown":
-        assert small.removed("image") == []
-        assert {reason_of(record, each) for each in old} == {reason}
-    else:
-        assert set(old) <= set(small.removed("image"))
+    assert set(old) & set(small.removed("image")) == (set() if known == "-" else set(old))
+    assert known != "-" or {reason_of(record, each) for each in old} == {reason}
     small.run(small.run_pod("new"), small.add_image("registry.example/new:1"))
 
 
@@ -602,40 +595,26 @@ def node_with(small: SmallNode, side_loaded: str, above: int, **options: object)
     return small.node(Signal.NODEFS_AVAILABLE, above=above * MIB, records=records, **options)
 
 
-BUSY = Fail(grpc.StatusCode.UNKNOWN, "the snapshot is busy", times=1)
+FAULTS: dict[str, Failpoint] = {
+    "away": Fail(grpc.StatusCode.UNAVAILABLE, "restarting", times=1),
+    "busy": Fail(grpc.StatusCode.UNKNOWN, "the snapshot is busy", times=1),
+    "hangs": Hang(times=1),
+}
 
 
-@pytest.mark.parametrize(
-    ("above", "fields", "fault", "goes"),
-    [
-        pytest.param(7, {}, None, "first last", id="something else is enough"),
-        pytest.param(10, {}, None, "first last side", id="nothing else is"),
-        pytest.param(1, {"keepImagesNotPulled": True}, None, "first last", id="never"),
-        pytest.param(1, {"keepImagesNotPulled": False}, None, "side first last", id="like others"),
-        pytest.param(
-            10,
-            {},
-            ("ImageStatus", Fail(grpc.StatusCode.UNAVAILABLE, "restarting", times=1)),
-            "",
-            id="the runtime was away for a moment",
-        ),
-        pytest.param(10, {}, ("ImageStatus", BUSY), "last", id="a check failed"),
-        pytest.param(10, {}, ("RemoveImage", BUSY), "last", id="a removal failed"),
-        pytest.param(
-            10,
-            {"removalPatience": "1s"},
-            ("RemoveImage", Hang(times=1)),
-            "last",
-            id="a removal is not answered",
-        ),
-    ],
-)
+@rows("""
+    above  keep   fault              goes
+    7      auto   -                  first last       something else is enough
+    10     auto   -                  first last side  nothing else is
+    1      true   -                  first last       never
+    1      false  -                  side first last  like others
+    10     auto   ImageStatus away   -                the runtime was away for a moment
+    10     auto   ImageStatus busy   last             a check failed
+    10     auto   RemoveImage busy   last             a removal failed
+    10     auto   RemoveImage hangs  last             a removal is not answered
+    """)
 def test_when_an_image_goes_that_the_kubelet_did_not_pull(
-    small_node: SmallNode,
-    above: int,
-    fields: dict[str, Any],
-    fault: tuple[str, Failpoint] | None,
-    goes: str,
+    small_node: SmallNode, above: str, keep: str, fault: str, goes: str
 ) -> None:
     """After everything else of the row, although it was used longest ago, and only where that is
     not enough: not while another image may still go, is there and is not used. Or, as
@@ -643,14 +622,16 @@ def test_when_an_image_goes_that_the_kubelet_did_not_pull(
     images = dict(zip(("first", "side", "last"), small_node.add_images(3), strict=True))
     side = images["side"]
     small_node.run(small_node.run_pod("web"))
-    if fault:
-        small_node.failpoints.update([fault])
-    node = node_with(small_node, side, above, **fields)
-    with small_node.relieving(node, EVERYTHING if above == 1 else None) as going:
+    method, _, how = fault.partition(" ")
+    if how:
+        small_node.failpoints[method] = FAULTS[how]
+    keeps = {"true": True, "false": False}.get(keep, "auto")
+    node = node_with(small_node, side, int(above), keepImagesNotPulled=keeps, removalPatience="1s")
+    with small_node.relieving(node, EVERYTHING if above == "1" else None) as going:
         record = going.result()
-        assert small_node.removed() == [images[name] for name in goes.split()]
-    like_others = fields.get("keepImagesNotPulled") is False
-    assert reason_of(record, side) == ("unused" if like_others else "not_pulled")
+        removed = [images[name] for name in goes.split() if name != "-"]
+        assert small_node.removed() == removed
+    assert reason_of(record, side) == ("unused" if keep == "false" else "not_pulled")
     assert record.reason.endswith(WENT) is (goes == "first last side")
     ids = [outcome.verdict.id for outcome in (*record.removals, *record.kept)]
     assert len(ids) == len(set(ids))
@@ -854,15 +835,13 @@ def test_a_full_disk_is_a_warning_and_the_old_file_is_kept_whole(disk: Path, wha
     file = record_file(path)
     assert file.save(RECORDS, {}) == ""
     before = path.read_bytes()
-    with open(disk / "fill", "wb", buffering=0) as filling:
-        try:
-            for number in range(MIB):
-                if what == "bytes":
-                    filling.write(b"x" * KIB)
-                else:
-                    (disk / f"fill-{number}").touch()
-        except OSError:
-            full = os.statvfs(disk)
+    with suppress(OSError), open(disk / "fill", "wb", buffering=0) as filling:
+        for number in range(MIB):
+            if what == "bytes":
+                filling.write(b"x" * KIB)
+            else:
+                (disk / f"fill-{number}").touch()
+    full = os.statvfs(disk)
     assert (full.f_bavail if what == "bytes" else full.f_favail) == 0
     warning = file.save(RECORDS | {image_id(1000): ImageRecord(1.0)}, {})
     assert f"the state file {path} cannot be saved: No space left on device" in warning

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def assert_none_is_harmed(directory: Path, late: float, runs: int, *, old: bool)
                 RemoveImage=lambda _: time.sleep(REMOVAL_SECONDS),
             )
             moment = moments.uniform(0, BEGINS_WITHIN_SECONDS)
-            with node.small.meanwhile(lambda node=node: passed(node.product, FAST)) as going:
+            with node.small.meanwhile(partial(passed, node.product, FAST)) as going:
                 node.small.wait_for("RemoveImage")
                 time.sleep(moment)
                 containers += begin_containers(node.small, node.old if old else None)
