@@ -61,10 +61,6 @@ class MemoryRuntime:
         """Puts a container into another state."""
         self.containers[container_id] = self.containers[container_id]._replace(state=state)
 
-    def go_away(self) -> None:
-        """It answers nothing any more."""
-        self.away = True
-
     def _called(self, call: str) -> None:
         self.calls.append(call)
         self.clock.step(self.call_seconds + self.slow.get(call, 0.0))

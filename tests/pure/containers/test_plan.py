@@ -154,6 +154,8 @@ def test_with_the_kubelets_state_the_plans_are_the_kubelets(
     assert going == kubelet_removes(listing, pods, policy, pressed)
     verdicts = [verdict for plan in plans for verdict in (*plan.remove, *plan.keep)]
     assert {verdict.rule for verdict in verdicts} <= {Rule.KUBELET}
+    kinds = {verdict.id[0]: verdict.kind for verdict in verdicts}
+    assert kinds.items() <= {"c": Kind.CONTAINER, "s": Kind.SANDBOX}.items()
     assert len(verdicts) == len(listing.containers) + len(listing.sandboxes)
     containers = random.sample(listing.containers, len(listing.containers))
     sandboxes = random.sample(listing.sandboxes, len(listing.sandboxes))

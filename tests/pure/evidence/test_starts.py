@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from reclaim.evidence.starts import (
@@ -15,9 +13,10 @@ from reclaim.evidence.starts import (
     PodStarts,
     nothing_has_begun,
 )
-from reclaim.types import Container, PodSandboxState
+from reclaim.types import PodSandboxState
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import NOW_NS, SteppedClock, container, sandbox
+from tests.rows import rows
 
 NOW = NOW_NS / 1e9
 HOLD_OFF = 1.0
@@ -108,82 +107,70 @@ class Node:
         self.clock.step(HOLD_OFF)
 
 
-def known(node: Node) -> None:
-    """The kubelet has told what a pod needs, whichever part of it is new."""
-    node.pods.named = frozenset({"app:1"})
-    (uid,) = node.pods.named_images()
-    node.old_pod(uid)
-    node.directory(uid, 0.0)
-    node.begins(uid, "next")
-    node.sandbox_comes_up("new", 0.0, uid=uid, occupied=False)
-    node.lists("first", attempt=0, pod_uid=uid, sandbox_id="new")
-
-
-def another_attempt(node: Node, later_seconds: float) -> None:
-    """A file for the next attempt makes the directory younger than the container."""
-    node.old_pod("uid-1")
-    node.runs("uid-1")
-    node.clock.step(later_seconds)
-    node.begins("uid-1")
-
-
-def being_made(node: Node, ago: float) -> None:
-    """A pod has run for an hour; only the directory of its next container tells."""
-    node.old_pod("uid-1")
-    node.pods.begun_containers["uid-1", "next"] = NOW - ago
-
-
-def first_run(node: Node, attempt: int) -> None:
-    """The sandbox is old, and a container of it was made 0.25 s ago."""
-    node.sandbox_comes_up("old", 60.0)
-    node.lists("first", attempt=attempt, sandbox_id="old", ago=0.25)
-
-
-def both(node: Node, sandbox_ago: float, directory_ago: float) -> None:
-    """A sandbox and a directory of a pod."""
-    node.sandbox_comes_up("s", sandbox_ago)
-    node.directory("uid-1", directory_ago)
-
-
 AGAIN = AGAIN_HOLD_OFFS * HOLD_OFF
 UNFINISHED = UNFINISHED_HOLD_OFFS * HOLD_OFF
-NODES: dict[str, tuple[Callable[[Node], object], float]] = {
-    "all is old, or not ready": (lambda node: both(node, 3600.0, 60.0), 0.0),
-    "a sandbox has come up": (lambda node: node.sandbox_comes_up("new", 0.25), 0.75),
-    "the younger of both counts": (lambda node: both(node, 0.75, 0.25), 0.75),
-    "in the future": (lambda node: both(node, -30.0, -30.0), HOLD_OFF),
-    "a sandbox without a container": (
-        lambda node: node.sandbox_comes_up("slow", 5.0, occupied=False),
-        AGAIN,
-    ),
-    "for half a minute": (
-        lambda node: node.sandbox_comes_up("stuck", UNFINISHED, occupied=False),
-        0.0,
-    ),
-    "a directory without a sandbox": (lambda node: node.directory("uid-new", 5.0), AGAIN),
-    "it waits for volumes": (lambda node: node.directory("uid-new", UNFINISHED), 0.0),
-    "what it needs is known": (known, 0.0),
-    "a second container may come": (lambda node: first_run(node, 0), 0.75),
-    "a restart says nothing of that": (lambda node: first_run(node, 1), 0.0),
-    "a container is being made": (lambda node: being_made(node, 0.0), AGAIN),
-    "it is stuck": (lambda node: being_made(node, UNFINISHED), 0.0),
-    "listed since": (lambda node: another_attempt(node, 0.5), 0.0),
-    "another attempt": (lambda node: another_attempt(node, 1.5), AGAIN),
-}
 
 
-@pytest.mark.parametrize("what", NODES)
-def test_how_long_an_image_waits(what: str) -> None:
+def holds(node: Node, parts: str, uid: str = "uid-1") -> None:
+    """Parts of a pod, each with how many seconds ago it was made: a sandbox, one without a
+    container, the directory of the pod, that of a new pod, a container in its first run, one that
+    was restarted; or a pod that has run for an hour, with the directory of its next container, or
+    a file for the next attempt of its first."""
+    for part in parts.split():
+        what, _, ago = part.partition("@")
+        seconds = float(ago or 0)
+        if what in ("sandbox", "empty"):
+            node.sandbox_comes_up("s", seconds, uid=uid, occupied=what == "sandbox")
+        elif what in ("directory", "new"):
+            node.directory(uid if what == "directory" else "uid-new", seconds)
+        elif what in ("first", "restarted"):
+            attempt = int(what == "restarted")
+            node.lists("c", attempt=attempt, ago=seconds, sandbox_id="s", pod_uid=uid)
+        elif what == "old":
+            node.old_pod(uid)
+        else:
+            name = "next" if what == "next" else "app"
+            node.pods.begun_containers[uid, name] = NOW - seconds
+
+
+@rows("""
+    parts                        wait
+    sandbox@3600 directory@60    0     all is old, or not ready
+    sandbox@0.25                 0.75  a sandbox has come up
+    sandbox@0.75 directory@0.25  0.75  the younger of both counts
+    sandbox@-30 directory@-30    1     it is dated in the future
+    empty@5                      0.1   a sandbox without a container
+    empty@30                     0     for half a minute
+    new@5                        0.1   a directory without a sandbox
+    new@30                       0     it waits for its volumes
+    sandbox@60 first@0.25        0.75  a second container may come
+    sandbox@60 restarted@0.25    0     a restart says nothing of that
+    old next@0                   0.1   a container is being made
+    old next@30                  0     it is stuck
+    old attempt@-0.5             0     clocks may differ by a second
+    old attempt@-1.5             0.1   another attempt
+    """)
+def test_how_long_an_image_waits(parts: str, wait: str) -> None:
     """For a pod that begins: the rest of the hold-off, until it has taken its image; for one that
-    lacks its next part a moment, again and again. Clocks may differ by a second."""
-    makes, expected = NODES[what]
-    node = Node()
-    makes(node)
+    lacks its next part a moment, again and again."""
+    node, expected = Node(), float(wait)
+    holds(node, parts)
     assert node.wait_seconds() == pytest.approx(expected)
     assert node.starts.under_way is (expected > 0)
     if expected > AGAIN:
         node.clock.step(expected + 0.01)
         assert node.wait_seconds() <= AGAIN, "that wait is over then"
+
+
+def test_a_pod_whose_spec_the_kubelet_has_told_is_not_waited_for() -> None:
+    """What it needs is known, whichever part of it is new."""
+    node = Node()
+    node.pods.named = frozenset({"app:1"})
+    (uid,) = node.pods.named_images()
+    holds(node, "old directory@0 next@0 empty@0 first@0", uid)
+    assert (node.wait_seconds(), node.starts.under_way) == (0.0, False)
+    node.pods.named = frozenset()
+    assert node.wait_seconds() == pytest.approx(HOLD_OFF)
 
 
 def test_a_container_that_is_being_made_is_waited_for_until_it_is_listed() -> None:
@@ -245,7 +232,7 @@ def test_a_step_of_the_wall_clock_hides_no_pod_and_makes_none_new_for_ever(
 def test_a_clock_that_is_set_back_makes_no_known_part_new_again() -> None:
     """Set so that all of them seem to have been made just now: their ages are known already."""
     node = Node()
-    both(node, 3600.0, 3600.0)
+    holds(node, "sandbox@3600 directory@3600")
     assert node.wait_seconds() == 0.0
     node.clock.step_wall(-3599.9)
     node.next_pass()
@@ -280,44 +267,42 @@ def test_removals_side_by_side_wait_for_the_same_pod_once() -> None:
 
 # ---- what the last look says
 
-LOOKS: dict[str, tuple[Callable[[Node], object], bool]] = {
-    "nothing has changed": (lambda node: None, True),
-    "a pod has begun": (lambda node: node.pods.begun.update({"uid-new": NOW}), False),
-    "a container has begun": (lambda node: node.begins("uid-1", "next"), False),
-    "another attempt has begun": (lambda node: node.begins("uid-1"), False),
-    "a pod's directory was touched": (lambda node: node.pods.begun.update({"uid-1": NOW}), True),
-    "one without containers was touched": (
-        lambda node: node.pods.begun.update({"uid-empty": NOW}),
-        False,
-    ),
-    "one with an unlisted container was touched": (
-        lambda node: node.pods.begun.update({"uid-making": NOW + 1.0}),
-        False,
-    ),
-    "a pod has gone": (lambda node: node.pods.begun.pop("uid-1"), True),
-    "a container's directory has gone": (
-        lambda node: node.pods.begun_containers.pop(("uid-2", "init")),
-        True,
-    ),
-}
 
-
-@pytest.mark.parametrize("what", LOOKS)
-def test_the_last_look_discards_what_is_older_than_a_pod_or_a_container(what: str) -> None:
+@rows("""
+    change       holds
+    -            yes    nothing has changed
+    uid-new      no     a pod has begun
+    uid-1/next   no     a container has begun
+    uid-1/app    no     another attempt has begun
+    uid-1        yes    a pod's directory was touched
+    uid-empty    no     one without containers was touched
+    uid-making   no     one with an unlisted container was touched
+    !uid-1       yes    a pod has gone
+    !uid-2/init  yes    a container's directory has gone
+    """)
+def test_the_last_look_discards_what_is_older_than_a_pod_or_a_container(
+    change: str, holds: str
+) -> None:
     """And nothing for a change that says nothing of either."""
     node = Node()
-    for uid in ("uid-1", "uid-2"):
-        node.old_pod(uid)
+    for each in ("uid-1", "uid-2"):
+        node.old_pod(each)
     node.runs("uid-2", "init")
-    node.pods.begun["uid-empty"] = NOW - 3600.0
+    node.directory("uid-empty", 3600.0)
     node.begins("uid-making")
     before = node.pods.pod_directories()
-    listed: tuple[Container, ...] = tuple(node.runtime.containers.values())
+    listed = tuple(node.runtime.containers.values())
     node.clock.step(2.0)
-    happens, holds = LOOKS[what]
-    happens(node)
-    assert before is not None
-    assert nothing_has_begun(before, node.pods.pod_directories(), listed) == holds
+    uid, _, name = change.removeprefix("!").partition("/")
+    if change.startswith("!"):
+        del node.pods.begun_containers[uid, name or "app"]
+        if not name:
+            del node.pods.begun[uid]
+    elif name:
+        node.begins(uid, name)
+    elif uid != "-":
+        node.directory(uid, 0.0)
+    assert nothing_has_begun(before, node.pods.pod_directories(), listed) is (holds == "yes")
 
 
 # ---- when the patience is used up

@@ -136,11 +136,11 @@ def test_which_of_two_goes_first() -> None:
     before one that came back; a GiB before a MiB, as a pull costs more than bytes; and what frees
     something before what shares all with an image that stays."""
     for first, second in (
-        (of("once", 1, DAY), of("often", 60, 3 * DAY)),
-        (of("old", 5, 20 * DAY), of("new", 5, DAY)),
-        (of("lost", 3, DAY), of("missed", 3, DAY, returned=2)),
-        (of("large", 3, DAY), of("small", 3, DAY, MIB)),
-        (of("own", 1, DAY), of("shared", 1, DAY)._replace(layers={"held": GIB})),
+        (of("b", 1, DAY), of("a", 60, 3 * DAY)),
+        (of("b", 5, 20 * DAY), of("a", 5, DAY)),
+        (of("b", 1, DAY), of("a", 1, DAY, returned=2)),
+        (of("b", 3, DAY), of("a", 3, DAY, MIB)),
+        (of("b", 1, DAY), of("a", 1, DAY)._replace(layers={"held": GIB})),
     ):
         assert by_cost([second, first], {"held"}) == [first, second]
 

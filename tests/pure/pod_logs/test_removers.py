@@ -34,10 +34,10 @@ from reclaim.types import (
 from tests.pure.contexts import carried_out, context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container
+from tests.rows import rows
 
 ID = "a1b2c3d4e5f6" + "0" * 52
 GONE = Refused(result=Result.ALREADY_GONE)
-CHANGED = Refused(Reason.TOO_YOUNG)
 Stage = LogDirectories | DanglingLogSymlinks
 
 
@@ -91,6 +91,26 @@ class LogTree:
         (verdict,) = plan.remove
         return verdict, stage
 
+    def happens(self, what: str, where: str = "") -> None:
+        """Something changes: a file, the pod, its container or the runtime."""
+        places = {"root": self.pod.parent, "pod": self.pod, "pod/new": self.pod / "new"}
+        places |= {"log": self.log, "link": self.link, "links": self.links}
+        match what:
+            case "move":
+                replaced(places[where])
+            case "touch":
+                places[where].touch()
+            case "mkdir":
+                places[where].mkdir()
+            case "dangle":
+                places[where].symlink_to(self.app / "1.log")
+            case "alive":
+                self.pods.uids.add("u")
+            case "away":
+                self.runtime.away = True
+            case "RUNNING" | "EXITED":
+                self.runtime.hold(container(ID, state=ContainerState(what)))
+
     def why_kept(self, *, known: bool = False) -> dict[str, str]:
         """Why each link stays, by the beginning of its name."""
         plan = self.symlinks(known=known).plan()
@@ -137,77 +157,43 @@ def replaced(path: Path, how: Callable[[Path], object] = lambda _: None) -> None
 
 
 STAGES: dict[str, Callable[[LogTree], Stage]] = {
-    "directory": LogTree.directories,
+    "pod": LogTree.directories,
     "link": LogTree.symlinks,
-    "link, to the kubelet": lambda tree: tree.symlinks(known=True),
-}
-Change = Callable[[LogTree], object]
-NOT_ASKED: dict[str, tuple[str, Ready | Refused]] = {
-    "to the guards": ("link", Refused(Reason.INCOMPLETE_LISTING)),
-    "to the kubelet": ("link, to the kubelet", Ready(50.0)),
-}
-CHANGES: dict[str, tuple[str, Change, Ready | Refused, str]] = {
-    "nothing": ("directory", lambda _: None, Ready(50.0), "gone"),
-    "nothing of a link": ("link", lambda _: None, Ready(50.0), "gone"),
-    "the pod is there": (
-        "directory",
-        lambda tree: tree.pods.uids.add("u"),
-        Refused(Reason.POD_ALIVE),
-        "gone",
-    ),
-    "a file was made": ("directory", lambda tree: (tree.pod / "n").mkdir(), CHANGED, "kept"),
-    "another directory": (
-        "directory",
-        lambda tree: replaced(tree.pod, Path.mkdir),
-        CHANGED,
-        "kept",
-    ),
-    "no root": ("directory", lambda tree: replaced(tree.root / "pods"), GONE, "nothing"),
-    "a file for a root": (
-        "directory",
-        lambda tree: replaced(tree.root / "pods", Path.touch),
-        Refused(Reason.UNREADABLE),
-        "kept",
-    ),
-    "it runs": (
-        "link",
-        lambda tree: tree.runtime.hold(container(ID, state=ContainerState.RUNNING)),
-        Refused(Reason.ROTATING),
-        "gone",
-    ),
-    "it has exited": ("link", lambda tree: tree.runtime.hold(container(ID)), Ready(50.0), "gone"),
-    "its log is back": (
-        "link",
-        lambda tree: tree.log.touch(),
-        Refused(Reason.TARGET_EXISTS),
-        "kept",
-    ),
-    "another link": (
-        "link",
-        lambda tree: replaced(tree.link, lambda link: link.symlink_to(tree.app / "1.log")),
-        CHANGED,
-        "kept",
-    ),
-    "a file for a link": ("link", lambda tree: replaced(tree.link, Path.touch), GONE, "nothing"),
-    "no directory of links": ("link", lambda tree: replaced(tree.links), GONE, "nothing"),
-    **{
-        f"the runtime is down, {to}": (which, lambda tree: tree.runtime.go_away(), answer, "gone")
-        for to, (which, answer) in NOT_ASKED.items()
-    },
+    "link, known": lambda tree: tree.symlinks(known=True),
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_has_changed_since_the_plan_stays_there(tree: LogTree, change: str) -> None:
+@rows("""
+    planned      happens             answer              removal
+    pod          -                   -                   gone     nothing
+    link         -                   -                   gone     nothing to a link
+    pod          alive               pod_alive           gone     the pod is there
+    pod          touch pod/new       too_young           kept     a file was made
+    pod          move pod, mkdir pod  too_young          kept     another directory
+    pod          move root           -                   nothing  no root
+    pod          move root, touch root  unreadable       kept     a file for a root
+    link         RUNNING             rotating            gone     it runs
+    link         EXITED              -                   gone     it has exited
+    link         touch log           target_exists       kept     its log is back
+    link         move link, dangle link  too_young       kept     another link
+    link         move link, touch link  -                nothing  a file for a link
+    link         move links          -                   nothing  no directory of links
+    link         away                incomplete_listing  gone     the runtime is down
+    link, known  away                -                   gone     to the kubelet it has no container
+    """)
+def test_what_has_changed_since_the_plan_stays_there(
+    tree: LogTree, planned: str, happens: str, answer: str, removal: str
+) -> None:
     """Checked right before its removal; by which it is looked at once more, without a question to
     anybody: what is there by then under the name is not touched. What has not changed goes, once."""
-    which, happens, answer, removal = CHANGES[change]
-    verdict, stage = tree.dead(STAGES[which](tree))
-    path = tree.pod if which == "directory" else tree.link
+    verdict, stage = tree.dead(STAGES[planned](tree))
+    path = tree.pod if planned == "pod" else tree.link
     assert stage.present(verdict)
-    happens(tree)
+    for action in happens.split(", "):
+        tree.happens(*action.split())
     there = os.path.lexists(path)
-    assert stage.check(verdict) == answer
+    kept = Refused(Reason(answer)) if answer != "-" else Ready(50.0)
+    assert stage.check(verdict) == (GONE if removal == "nothing" else kept)
     found = "kept"
     with suppress(RemovalFailed):
         found = "gone" if stage.remove(verdict) else "nothing"
