@@ -192,6 +192,17 @@ def test_a_container_that_is_being_made_is_waited_for_until_it_is_listed() -> No
     assert node.wait_seconds() == 0.0
 
 
+@pytest.mark.parametrize(("ago", "wait"), [(0.25, 0.75), (59.0, 0.0), (3600.0, HOLD_OFF)])
+def test_what_was_missing_in_the_look_before_is_no_older_than_that(ago: float, wait: float) -> None:
+    """As old as its date says, if that can be true; else from its first sight."""
+    node = Node()
+    node.wait_seconds()
+    node.clock.step(60.0)
+    node.next_pass()
+    node.sandbox_comes_up("new", ago)
+    assert node.wait_seconds() == pytest.approx(wait)
+
+
 @pytest.mark.regression
 @pytest.mark.parametrize("step_seconds", [-DAY, -3600.0, -2.0, 2.0, 3600.0, DAY])
 @pytest.mark.parametrize("part", ["directory", "sandbox", "container"])

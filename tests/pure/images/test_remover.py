@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reclaim.function import Ready, Refused, Wait
+from reclaim.function import Ready, Refused
 from reclaim.functions.unused_images import UnusedImages
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
@@ -26,6 +26,7 @@ from reclaim.types import (
 from tests.pure.contexts import carried_out, context_of, images_stage
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime, SlowPods
 from tests.pure.values import SteppedClock, container, image, image_id, sandbox
+from tests.rows import rows
 
 UNUSED = Verdict(Kind.IMAGE, image_id(1), image_id(1), Action.REMOVE, Reason.UNUSED)
 TOO_OLD_SECONDS = 0.3  # after which a list is not used any more
@@ -96,58 +97,42 @@ class Node:
 
 
 IN_USE = Refused(Reason.IN_USE, Result.IN_USE)
-NEWEST = Refused(Reason.NEWEST_OF_REPOSITORY)
 
 
-def gone(*numbers: int) -> Callable[[Node], object]:
-    """Something else has removed these images."""
-    return lambda node: [node.runtime.images.pop(image_id(number)) for number in numbers]
-
-
-def named(number: int, *tags: str) -> Callable[[Node], object]:
-    """An image has got these tags."""
-    return lambda node: node.runtime.hold(image(number, *tags))
-
-
-def wanted(node: Node, name: str, *tags: str) -> None:
-    """The spec of a pod names an image, which has got these tags."""
-    node.pods.named = frozenset({name, "not-pulled-yet:1"})
-    if tags:
-        node.runtime.hold(image(1, *tags))
-
-
-CHANGES: dict[str, tuple[Callable[[Node], object], int, Refused | None]] = {
-    "nothing": (lambda _: None, 0, None),
-    "a spec names it": (lambda node: wanted(node, "app.test/app:1"), 0, IN_USE),
-    "a spec names another": (lambda node: wanted(node, "app.test/app:2"), 0, None),
-    "it is in use": (lambda node: node.runs("uid-new", "app", 1), 0, IN_USE),
-    "what is in use cannot be told": (
-        lambda node: node.runtime.hold(container("c")),
-        0,
-        Refused(Reason.UNRESOLVED_IMAGE),
-    ),
-    "so many newer ones are there": (gone(3, 4, 5, 6, 7, 8), 2, None),
-    "a newer one has vanished": (gone(2, 3, 4, 5, 6, 7, 8, 9), 2, NEWEST),
-    "the name of a newer one has moved": (named(10, "app.test/other:1"), 9, NEWEST),
-    "it is the newest of another repository": (
-        named(1, "app.test/app:1", "app.test/promoted:1"),
-        1,
-        NEWEST,
-    ),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_an_image_that_is_wanted_by_now_is_kept(change: str) -> None:
+@rows("""
+    happens                           newest  answer
+    -                                 0       ready                 nothing
+    spec app.test/app:1               0       in_use                a spec names it
+    spec app.test/app:2               0       ready                 a spec names another
+    runs 1                            0       in_use                it is in use
+    runs                              0       unresolved_image      what is in use cannot be told
+    gone 3 4 5 6 7 8                  2       ready                 so many newer ones are there
+    gone 2 3 4 5 6 7 8 9              2       newest_of_repository  a newer one has vanished
+    tags 10 app.test/other:1          9       newest_of_repository  the name of a newer one has moved
+    tags 1 app.test/app:1 app.test/promoted:1  1  newest_of_repository  the newest of another
+    """)
+def test_an_image_that_is_wanted_by_now_is_kept(happens: str, newest: str, answer: str) -> None:
     """By a spec, by a container, or as one of the newest of its repository: what has changed since
     the plan counts."""
-    happens, newest, answer = CHANGES[change]
     node = Node()
-    stage = node.images(newest=newest)
+    stage = node.images(newest=int(newest))
     node.clock.step(TOO_OLD_SECONDS)
-    happens(node)
+    match happens.split():
+        case ["spec", name]:
+            node.pods.named = frozenset({name, "not-pulled-yet:1"})
+        case ["runs", *numbers]:
+            references = tuple(image_id(int(number)) for number in numbers)
+            node.runtime.hold(container("c", references=references))
+        case ["gone", *numbers]:
+            for number in numbers:
+                del node.runtime.images[image_id(int(number))]
+        case ["tags", number, *tags]:
+            node.runtime.hold(image(int(number), *tags))
     found = stage.check(UNUSED)
-    assert found == answer if answer else isinstance(found, Ready)
+    if answer == "ready":
+        assert isinstance(found, Ready)
+    else:
+        assert found == (IN_USE if answer == "in_use" else Refused(Reason(answer)))
 
 
 @pytest.mark.parametrize("state", ContainerState)
@@ -164,10 +149,10 @@ def test_an_image_that_has_got_the_name_in_a_spec_is_kept() -> None:
     """The kubelet pulls by a new name what is there already: only its status tells, the list is
     from before."""
     node = Node()
-    wanted(node, "renamed:1")
+    node.pods.named = frozenset({"renamed:1"})
     stage = node.images()
     assert isinstance(stage.check(UNUSED), Ready)
-    wanted(node, "renamed:1", "renamed:1")
+    node.runtime.hold(image(1, "renamed:1"))
     assert stage.check(UNUSED) == Refused(Reason.IN_USE)
 
 
@@ -180,27 +165,10 @@ def test_a_pod_that_begins_while_the_lists_of_the_plan_still_serve_keeps_its_ima
     ready = stage.check(UNUSED)
     assert isinstance(ready, Ready)
     assert (ready.checked_at, ready.holds(), node.asked()) == (3650.0, True, 1)
-    wanted(node, "app.test/app:1")
+    node.pods.named = frozenset({"app.test/app:1"})
     node.pods.begun["uid-new"] = node.clock.wall()
     assert node.results(stage, 1) == [Result.IN_USE]
     assert image_id(1) in node.runtime.images
-
-
-def test_no_image_may_go_while_a_pod_is_being_made() -> None:
-    """Its sandbox came up 0.25 s ago; what it is about to use cannot be known. When that is over
-    the image may go."""
-    node = Node()
-    stage = node.images(pod_start_seconds=1.0)
-    began_ns = int((node.clock.wall() - 0.25) * 1e9)
-    node.runtime.hold(sandbox("new", state=PodSandboxState.READY)._replace(created_at_ns=began_ns))
-    answer = stage.check(UNUSED)
-    assert isinstance(answer, Wait)
-    assert answer.seconds == pytest.approx(0.75, abs=1e-3)
-    node.clock.step(answer.seconds + 1e-3)
-    assert isinstance(stage.check(UNUSED), Wait), "the sandbox has no container yet"
-    node.runtime.hold(container("app", sandbox_id="new", attempt=1, references=(image_id(2),)))
-    node.clock.step(0.2)
-    assert isinstance(stage.check(UNUSED), Ready)
 
 
 def test_an_image_is_removed_by_one_call_with_the_whole_id_and_is_absent_then() -> None:

@@ -189,22 +189,6 @@ def test_two_names_never_print_alike() -> None:
     ]
 
 
-def test_symlinks_at_every_level_lead_nowhere(tmp_path: Path, canary: Canary) -> None:
-    """The entry itself, and each of 20 levels below another one: links to a
-    directory with files in it.
-    """
-    at = tmp_path / "top"
-    for level in range(20):
-        at.mkdir()
-        (at / "a-link").symlink_to(canary.path)
-        (at / "z-link").symlink_to(os.path.relpath(canary.path / "directory", at))
-        at /= str(level)
-    (tmp_path / "link").symlink_to(canary.path)
-    assert removed(tmp_path, "link") == TreeRemoval(1)
-    assert removed(tmp_path, "top") == TreeRemoval(60)
-    assert list(tmp_path.iterdir()) == [canary.path]
-
-
 @pytest.mark.parametrize("name", [b"", b".", b"..", b"a/b", b"/", b"../canary", b"a\0b"])
 def test_a_path_is_not_a_name(tmp_path: Path, canary: Canary, name: bytes) -> None:
     """Neither to be removed, nor opened, nor as the beginning of a name."""
