@@ -715,59 +715,44 @@ def test_an_image_volume_is_kept_when_the_runtime_was_replaced(
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize(
-    "method", ["ListImages", "ListContainers", "ListPodSandbox", "ImageStatus"]
-)
-def test_a_list_of_the_new_runtime_is_not_judged_by_the_version_of_the_old_one(
-    make_small_node: SmallNodeFactory, method: str
-) -> None:
-    """Replaced while the lists are read: what was asked before does not hold for what is listed
-    after; the next pass goes by the new runtime alone."""
-    small = make_small_node(dialect=VERSIONS["1.7"])
-    data = small.add_image(MODEL)
-    pod = small.run_pod("web")
-    small.run(pod)
-    node = small.node()
-    node.detection.images()
-
-    def replaced() -> None:
-        small.server.stop()
-        small.runtime.dialect = CONTAINERD_2
-        mounting(small, MODEL, pod)
-        small.server.start()
-
-    interrupted(small, node, IMAGES, method, replaced)
-    assert data in small.images()
-    assert reason_of(relieve(node, IMAGES), data) == "in_use"
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("what", ["the version", "the sandbox image"])
+@rows("""
+    method          call  changes
+    ListImages      1     the version        lists are read
+    ListContainers  1     the version        they are read half
+    ListPodSandbox  1     the version        the last of them is read
+    ImageStatus     1     the version        an image is looked at
+    ListPodSandbox  2     the version        right before the first removal
+    ListPodSandbox  2     the sandbox image  which image new pods need
+    """)
 def test_a_runtime_that_is_replaced_during_a_pass_ends_its_removal_of_images(
-    make_small_node: SmallNodeFactory, what: str
+    make_small_node: SmallNodeFactory, method: str, call: str, changes: str
 ) -> None:
-    """The plan was made by what the old one said: whose image is mounted, and which one new pods
-    need."""
+    """What was asked before does not hold for what is listed after: whose image is mounted, and
+    which one new pods need. The next pass goes by the new runtime alone."""
     small = make_small_node(
         dialect=VERSIONS["1.7"], pins_sandbox_image=False, reports_sandbox_image=True
     )
     data = small.add_image(MODEL)
-    pod = small.run_pod("web")  # it has no container yet, so removals wait
-    node = small.node(holdOffForNewPods="1s")
+    pod = small.run_pod("web")
+    if call == "1":  # else it has no container yet, and removals wait
+        small.run(pod)
+    node = small.node(holdOffForNewPods="1s" if call == "2" else "0s")
     node.detection.images()
-    asked = small.failpoints.calls["ListPodSandbox"]
-    with small.relieving(node, IMAGES) as going:
-        # of the plan, and right before the first removal
-        small.wait_for("ListPodSandbox", asked + 2)
+
+    def replaced() -> None:
         small.server.stop()
-        if what == "the version":
+        if changes == "the version":
             small.runtime.dialect = CONTAINERD_2
             mounting(small, MODEL, pod)
         else:
             small.runtime.sandbox_image = MODEL
         small.server.start()
-        going.result()
+
+    interrupted(small, node, IMAGES, method, replaced, call=int(call))
     assert data in small.images()
+    small.run(pod, name="next")
+    reason = "in_use" if changes == "the version" else "sandbox_image"
+    assert reason_of(relieve(node, IMAGES), data) == reason
 
 
 @pytest.mark.regression
