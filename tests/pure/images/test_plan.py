@@ -97,19 +97,19 @@ SAID = {
 
 
 @rows("""
-    references                 expected
-    id                         unused goes, app in_use (kubelet)  an id, byte for byte
-    id app:1                   unused goes, app in_use (kubelet)  an id first
-    app:1 id                   unused goes, app in_use (guard)    an id second
-    bare                       unused goes, app in_use (guard)    a bare id
-    part                       unused goes, app in_use (guard)    a short id
-    digest                     unused goes, app in_use (guard)    a digest
-    docker.io/library/app:1    unused goes, app in_use (guard)    a tag
-    app:1                      unused goes, app in_use (guard)    a short name
-    id moved-away:1            unused goes, app in_use (kubelet)  and an old tag
-    id other-digest            unused goes, app in_use (kubelet)  and an old digest
-    id unused:1                app in_use (kubelet), unused in_use (guard)  an id and a tag that moved on
-    alias                      unused goes, app in_use (guard)    the runtime knows
+    references               expected
+    id                       unused goes, app in_use (kubelet)  an id, byte for byte
+    id app:1                 unused goes, app in_use (kubelet)  an id first
+    app:1 id                 unused goes, app in_use (guard)    an id second
+    bare                     unused goes, app in_use (guard)    a bare id
+    part                     unused goes, app in_use (guard)    a short id
+    digest                   unused goes, app in_use (guard)    a digest
+    docker.io/library/app:1  unused goes, app in_use (guard)    a tag
+    app:1                    unused goes, app in_use (guard)    a short name
+    id moved-away:1          unused goes, app in_use (kubelet)  and an old tag
+    id other-digest          unused goes, app in_use (kubelet)  and an old digest
+    id unused:1              app in_use (kubelet), unused in_use (guard)  an id and a tag that moved on
+    alias                    unused goes, app in_use (guard)    the runtime knows
     """)
 def test_an_image_is_in_use_by_all_that_a_container_says(references: str, expected: str) -> None:
     """The kubelet compares the first reference with ids, as they are written; the rest is ours. An
@@ -124,16 +124,16 @@ def test_an_image_is_in_use_by_all_that_a_container_says(references: str, expect
 
 @pytest.mark.regression
 @rows("""
-    references          answered   in_doubt
-    -                   -          app loaded stranded unused  nothing is said
-    gone:1              -          app loaded stranded unused  a tag that no image has
-    gone:1              gone:1     app loaded stranded unused  nor the runtime: it moved
-    lost-id             -          app loaded stranded unused  an id that no image has
-    app:1 lost-id       -          stranded unused             an id must be known by itself
-    other-digest        -          app loaded stranded unused  a digest is not settled by a tag
-    tag-and-other       -          app loaded stranded unused  nor with that tag in it
-    other-digest        other-digest  -                        any without a digest may be it
-    lost-id gone:1      lost-id gone:1  -                      an id that the runtime has not
+    references      answered        in_doubt
+    -               -               app loaded stranded unused  nothing is said
+    gone:1          -               app loaded stranded unused  a tag that no image has
+    gone:1          gone:1          app loaded stranded unused  nor the runtime: it moved
+    lost-id         -               app loaded stranded unused  an id that no image has
+    app:1 lost-id   -               stranded unused             an id must be known by itself
+    other-digest    -               app loaded stranded unused  a digest is not settled by a tag
+    tag-and-other   -               app loaded stranded unused  nor with that tag in it
+    other-digest    other-digest    -                           any without a digest may be it
+    lost-id gone:1  lost-id gone:1  -                           an id that the runtime has not
     """)
 def test_one_container_whose_image_cannot_be_told_stops_everything(
     references: str, answered: str, in_doubt: str
@@ -202,16 +202,16 @@ def test_as_long_as_the_sandbox_image_is_unknown_no_image_is_removed() -> None:
 
 
 @rows("""
-    entries        known  listed  expected
-    plain          120    120     goes                 exactly old enough
-    plain          119    119     too_young (kubelet)  too young
-    plain          60     120     too_young (guard)    not to the kubelet
-    plain          60     119     too_young (kubelet)  to the kubelet too
-    pinned         500    500     pinned (kubelet)     pinned
-    plain pinned   500    500     pinned (kubelet)     the later pin
-    pinned plain   500    500     pinned (guard)       the earlier pin is ours
-    pinned kata    500    500     pinned (guard)       for one runtime handler
-    plain kata     500    500     goes                 for two, by one removal
+    entries       known  listed  expected
+    plain         120    120     goes                 exactly old enough
+    plain         119    119     too_young (kubelet)  too young
+    plain         60     120     too_young (guard)    not to the kubelet
+    plain         60     119     too_young (kubelet)  to the kubelet too
+    pinned        500    500     pinned (kubelet)     pinned
+    plain pinned  500    500     pinned (kubelet)     the later pin
+    pinned plain  500    500     pinned (guard)       the earlier pin is ours
+    pinned kata   500    500     pinned (guard)       for one runtime handler
+    plain kata    500    500     goes                 for two, by one removal
     """)
 def test_why_an_image_stays(entries: str, known: str, listed: str, expected: str) -> None:
     """An age and a pin are the kubelet's, as far as it knows them; an id that is listed twice is
@@ -244,35 +244,45 @@ def test_a_verdict_says_what_goes_and_a_plan_when_the_next_may() -> None:
 
 
 NOT_PULLED = ImageRecord(0.0, 5.0, pulled=False)
+RECORDS = {
+    "not-pulled": NOT_PULLED,
+    "pulled": replace(NOT_PULLED, pulled=True),
+    "unknown": replace(NOT_PULLED, pulled=None),
+    "never-used": replace(NOT_PULLED, last_used=None),
+}
 
 
-@pytest.mark.parametrize(
-    ("keep", "record", "expected"),
-    [
-        ("auto", NOT_PULLED, "app goes, unused goes"),
-        (False, NOT_PULLED, "unused goes, app goes"),
-        (True, NOT_PULLED, "app goes, unused not_pulled (guard)"),
-        (True, replace(NOT_PULLED, pulled=None), "unused goes, app goes"),
-        (True, replace(NOT_PULLED, pulled=True), "unused goes, app goes"),
-        (True, replace(NOT_PULLED, last_used=None), "unused goes, app goes"),
-        ("auto", replace(NOT_PULLED, last_used=None), "unused goes, app goes"),
-    ],
-)
+@rows("""
+    keep   record      part   expected
+    auto   not-pulled  all    app goes, unused goes  last
+    false  not-pulled  all    unused goes, app goes  like others
+    true   not-pulled  all    app goes, unused not_pulled (guard)  never
+    true   unknown     all    unused goes, app goes  it may have been pulled
+    true   pulled      all    unused goes, app goes  it was
+    true   never-used  all    unused goes, app goes  it may be on its way to the first pod
+    auto   never-used  all    unused goes, app goes  the same
+    auto   not-pulled  first  app goes, unused not_pulled (guard)  held back until nothing else is enough
+    auto   not-pulled  last   unused goes            and then alone
+    auto   not-pulled  age    app goes, unused not_pulled (guard)  for its age nothing needs its space
+    true   not-pulled  age    app goes, unused not_pulled (guard)  nor here
+    false  not-pulled  age    unused goes, app goes  like others
+    auto   not-pulled  exact  app goes, unused goes  a kubelet would remove it
+    """)
 def test_an_image_that_the_kubelet_did_not_pull_goes_last_or_never(
-    keep: bool | Literal["auto"], record: ImageRecord, expected: str
+    keep: str, record: str, part: str, expected: str
 ) -> None:
-    """It was used last at 5 s, the other at 6 s. One that no pod has used may be on its way to the
-    first."""
-    records = {UNUSED.id: record, APP.id: ImageRecord(0.0, 6.0, pulled=True)}
-    made = plan(listing(), records, replace(POLICY, keep_not_pulled=keep))
+    """It was used last at 5 s, the other at 6 s."""
+    records = {UNUSED.id: RECORDS[record], APP.id: ImageRecord(0.0, 6.0, pulled=True)}
+    keeps: bool | Literal["auto"] = "auto" if keep == "auto" else keep == "true"
+    policy = ImageGCPolicy(keep_not_pulled=keeps, max_age_seconds=60.0)
+    made = plan(listing(), records, policy)
+    if part in ("age", "exact"):
+        made = plan_maximum_age(
+            listing(), records, policy, now=NOW, started_at=0.0, exact=part == "exact"
+        )
+    elif part != "all":
+        made = part_of(made, last=part == "last")
     assert fates(made) == expected
-
-
-def test_what_goes_last_is_held_back_until_nothing_else_is_enough() -> None:
-    """The two parts of a plan have each object once."""
-    made = plan(listing(), {UNUSED.id: NOT_PULLED})
-    assert fates(part_of(made)) == "app goes, unused not_pulled (guard)"
-    assert fates(part_of(made, last=True)) == "unused goes"
 
 
 # ---- the newest of each repository
@@ -301,19 +311,18 @@ def test_the_newest_of_a_repository_stay_and_the_older_ones_go(
     assert len(made.remove) == 4 - len(newest)
 
 
-@pytest.mark.parametrize(
-    ("names", "repositories"),
-    [
-        ("busybox:1 docker.io/library/busybox:2", "docker.io/library/busybox"),
-        (f"localhost:5000/app@{DIGEST}", "localhost:5000/app"),
-        ("a.example/app:old a.example/new:1", "a.example/app a.example/new"),
-        ("", ""),
-        ("<none>:<none> <none>@<none>", ""),
-    ],
-)
+@rows("""
+    names                              repositories
+    busybox:1 docker.io/library/busybox:2  docker.io/library/busybox    short names
+    localhost:5000/app@sha256:abc      localhost:5000/app           a digest
+    a.example/app:old a.example/new:1  a.example/app a.example/new  in two
+    -                                  -                            in none
+    <none>:<none> <none>@<none>        -                            as Docker lists it
+    """)
 def test_the_repositories_of_an_image(names: str, repositories: str) -> None:
     """Whatever tag or digest; a short name is one of Docker Hub; one without a name is in none."""
-    assert repositories_of(image(1, *names.split())) == set(repositories.split())
+    tags = names.replace("-", "").split()
+    assert repositories_of(image(1, *tags)) == set(repositories.replace("-", "").split())
 
 
 # ---- the maximum age
@@ -358,30 +367,6 @@ def test_there_is_no_sweep_until_the_loop_has_run_for_longer_than_the_maximum_ag
     policy = ImageGCPolicy(max_age_seconds=maximum)
     made = plan_maximum_age(listing(), {}, policy, now=NOW, started_at=NOW - uptime, exact=True)
     assert (made != Plan()) is sweeps
-
-
-@pytest.mark.parametrize(
-    ("exact", "keep", "expected"),
-    [
-        (False, "auto", "unused not_pulled (guard)"),
-        (True, "auto", "unused goes"),
-        (False, False, "unused goes"),
-    ],
-)
-def test_an_image_that_the_kubelet_did_not_pull_does_not_go_for_its_age(
-    exact: bool, keep: bool | Literal["auto"], expected: str
-) -> None:
-    """Nothing needs its space; a kubelet would remove it."""
-    policy = ImageGCPolicy(max_age_seconds=60.0, keep_not_pulled=keep)
-    made = plan_maximum_age(
-        listing(images=(UNUSED,)),
-        {UNUSED.id: NOT_PULLED},
-        policy,
-        now=NOW,
-        started_at=0.0,
-        exact=exact,
-    )
-    assert fates(made) == expected
 
 
 # ---- any node
@@ -517,18 +502,18 @@ def test_a_plan_is_the_kubelets_without_what_the_guards_keep(
 
 @rows("""
     capacity             available            high  low  usage  target
-    1000                 150                  85    80   85     50    exactly at the high mark
-    1000                 159                  85    80   85     41    usage is rounded up
-    1000                 160                  85    80   84     None  below it
-    999                  159                  85    80   85     40    the target is rounded down
-    1000                 9                    100   80   100    191   100 acts below 1 % available
-    1000                 10                   100   80   99     None  not at 1 %
-    1000                 205                  80    80   80     -5    nothing may have to go
-    1000                 1200                 85    80   0      None  more than there is
-    1000                 None                 85    80   100    200   unknown is none
-    1000                 -1                   85    80   100    200   nor is less than none
-    1000                 1000                 0     0    0      0     everything is too much
-    9223372036854775807  4611686018427387904  50    50   50     -1    integers
+    1000                 150                  85    80   85     50      exactly at the high mark
+    1000                 159                  85    80   85     41      usage is rounded up
+    1000                 160                  85    80   84     None    below it
+    999                  159                  85    80   85     40      the target is rounded down
+    1000                 9                    100   80   100    191     100 acts below 1 % available
+    1000                 10                   100   80   99     None    not at 1 %
+    1000                 205                  80    80   80     -5      nothing may have to go
+    1000                 1200                 85    80   0      None    more than there is
+    1000                 None                 85    80   100    200     unknown is none
+    1000                 -1                   85    80   100    200     nor is less than none
+    1000                 1000                 0     0    0      0       everything is too much
+    9223372036854775807  4611686018427387904  50    50   50     -1      integers
     """)
 def test_usage_is_rounded_up_and_the_target_is_the_low_mark(
     capacity: str, available: str, high: str, low: str, usage: str, target: str
