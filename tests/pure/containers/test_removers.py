@@ -24,7 +24,7 @@ from reclaim.types import (
     Verdict,
 )
 from tests.pure.contexts import carried_out, context_of
-from tests.pure.memory_runtime import MemoryPods, MemoryRuntime, SlowPods
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container, sandbox
 
 ORPHAN = Verdict(Kind.CONTAINER, "old", "old", Action.REMOVE, Reason.POD_GONE, pod_uid="uid-1")
@@ -217,11 +217,7 @@ def test_looks_at_directories_that_are_slower_than_a_status_may_be_old_keep_no_c
     """60 ms each: the status is read once more after the look, and both the container and its
     sandbox go."""
     node = Node()
-    pods = SlowPods(node.clock, 0.06)
-    context = context_of(node.runtime, node.clock, pods)
-    for stage, verdict in (
-        (DeadContainers(context), ORPHAN),
-        (EmptySandboxes(context), ORPHAN_SANDBOX),
-    ):
-        (outcome,) = carried_out(Plan((verdict,)), stage, node.clock)
+    node.pods.on_look = lambda: node.clock.step(0.06)
+    for verdict in (ORPHAN, ORPHAN_SANDBOX):
+        (outcome,) = carried_out(Plan((verdict,)), node.stage_of(verdict), node.clock)
         assert outcome.result is Result.REMOVED

@@ -24,7 +24,7 @@ from reclaim.types import (
     Verdict,
 )
 from tests.pure.contexts import carried_out, context_of, images_stage
-from tests.pure.memory_runtime import MemoryPods, MemoryRuntime, SlowPods
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container, image, image_id, sandbox
 from tests.rows import rows
 
@@ -232,7 +232,7 @@ def test_what_is_slower_than_a_list_may_be_old_keeps_no_image(what: str) -> None
 
     node = Node()
     if what == "looks at directories":
-        node.pods = SlowPods(node.clock, 1.1)
+        node.pods.on_look = lambda: node.clock.step(1.1)
     elif what == "calls":
         node.runtime.call_seconds = 1.1
     else:
