@@ -224,6 +224,17 @@ def test_why_an_image_stays(entries: str, known: str, listed: str, expected: str
     assert fates(made) == f"unused {expected}"
 
 
+@pytest.mark.parametrize(
+    ("last_used", "expected"), [(NOW - 0.001, "goes"), (NOW, "in_use (kubelet)")]
+)
+def test_an_image_that_was_seen_used_since_the_pass_began_is_skipped(
+    last_used: float, expected: str
+) -> None:
+    """Kubelet, freeSpace: last use at or after the start of the pass, by another thread."""
+    made = plan(listing(images=(UNUSED,)), {UNUSED.id: ImageRecord(0.0, last_used)})
+    assert fates(made) == f"unused {expected}"
+
+
 def test_a_verdict_says_what_goes_and_a_plan_when_the_next_may() -> None:
     """Of two entries for one runtime handler the later has the size, of two for two the sum of
     theirs counts. An image without a record is seen for the first time. A plan waits for the next
@@ -396,6 +407,7 @@ histories = st.dictionaries(
     st.builds(
         ImageRecord, times, st.none() | times, st.none() | times, pulled=st.none() | st.booleans()
     ),
+    min_size=4,
 )
 KEEPS = {"app:1": {"app:1"}, "app": {"app:1", "app:2"}, "*:1": {"app:1", "x:1"}, "none": set()}
 policies = st.builds(

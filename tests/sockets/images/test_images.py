@@ -84,16 +84,16 @@ def saying(**fields: str) -> Callable[[Any], None]:
 
 @rows("""
     field                 says
-    image_id              {id}                       an id
-    image_ref             {id}                       where image_id is empty
-    image_ref             {bare}                     without its algorithm
-    image                 {bare:.12}                 shortened
+    image_id              {id}                                an id
+    image_ref             {id}                                where image_id is empty
+    image_ref             {bare}                              without its algorithm
+    image                 {bare:.12}                          shortened
     image_ref             docker.io/library/busybox@{digest}  a repository digest
-    image_ref             mirror.example/x@{digest}  under another name
-    image_ref             busybox                    a tag
-    image                 registry.example/tools:1   the other tag
-    user_specified_image  busybox                    what was asked for
-    image                 busybox:1@{digest}         with tag and digest
+    image_ref             mirror.example/x@{digest}           under another name
+    image_ref             busybox                             a tag
+    image                 registry.example/tools:1            the other tag
+    user_specified_image  busybox                             what was asked for
+    image                 busybox:1@{digest}                  with tag and digest
     """)
 def test_an_image_is_in_use_however_a_container_names_it(
     small_node: SmallNode, tmp_path: Path, field: str, says: str
@@ -391,12 +391,12 @@ def test_the_kubelet_is_asked_again_before_a_removal(small_node: SmallNode) -> N
 
 
 @rows("""
-    known           reason
-    reports         sandbox_image          configured, not pinned
-    pins            pinned                 pinned, not configured
-    pins reports pod  sandbox_image        all three
-    pod             sandbox_image          only a pod
-    -               sandbox_image_unknown  no source
+    known             reason
+    reports           sandbox_image          configured, not pinned
+    pins              pinned                 pinned, not configured
+    pins reports pod  sandbox_image          all three
+    pod               sandbox_image          only a pod
+    -                 sandbox_image_unknown  no source
     """)
 def test_the_sandbox_image_is_kept_and_a_new_pod_starts_after_a_purge(
     make_small_node: SmallNodeFactory, known: str, reason: str
@@ -843,12 +843,12 @@ def test_a_full_disk_is_a_warning_and_the_old_file_is_kept_whole(disk: Path, wha
 
 SAVER = """
 import itertools, sys
-from pathlib import Path
+from eviction.records.state_file import RecordFile
 from reclaim.types import ImageRecord
-from tests.sockets.images.test_images import RECORDS, record_file
-file = record_file(Path(sys.argv[1]))
+from tests.pure.values import SteppedClock, image_id
+file = RecordFile(sys.argv[1], SteppedClock(), "boot-1")
 for turn in itertools.count():
-    assert file.save(dict.fromkeys(RECORDS, ImageRecord(float(turn % 900))), {}) == ""
+    assert file.save({image_id(number): ImageRecord(float(turn)) for number in range(400)}, {}) == ""
     print(turn, flush=True)
 """
 
