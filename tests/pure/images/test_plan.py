@@ -382,28 +382,35 @@ def test_there_is_no_sweep_until_the_loop_has_run_for_longer_than_the_maximum_ag
 
 # ---- any node
 
-numbers = st.integers(1, 8)
+numbers = range(1, 9)
 tags = ["app:1", "app:2", "x:1"]
-references = st.sampled_from([*map(image_id, range(1, 9)), *tags, bare_hex(image_id(3)), "gone:1"])
+references = st.sampled_from([*map(image_id, numbers), *tags, bare_hex(image_id(3)), "gone:1"])
+pins = st.sampled_from([False, False, False, False, True])
+
+
+def listed_images(number: int) -> st.SearchStrategy[list[Image]]:
+    """One or two entries of an image."""
+    one = st.builds(image, st.just(number), st.sampled_from(tags), pinned=pins)
+    return st.lists(one, min_size=1, max_size=2)
+
+
 listings = st.builds(
     Listing,
-    images=st.lists(
-        st.builds(image, numbers, st.sampled_from(tags), pinned=st.booleans()), max_size=10
-    ).map(tuple),
+    images=st.tuples(*map(listed_images, numbers)).map(lambda each: tuple(chain(*each))),
     containers=st.lists(
         st.builds(
             container,
             st.uuids().map(str),
             state=st.sampled_from(ContainerState),
-            references=st.lists(references, max_size=2).map(tuple),
+            references=st.lists(references, min_size=1, max_size=2).map(tuple),
         ),
         max_size=3,
     ).map(tuple),
-    sandbox_image_references=st.none() | st.frozensets(references, max_size=2),
+    sandbox_image_references=st.sampled_from([frozenset(), frozenset({"x:1"}), None]),
 )
 times = st.sampled_from([0.0, 5.0, 9_000.0, 9_879.0, 9_880.0, 9_881.0, NOW])
 histories = st.dictionaries(
-    numbers.map(image_id),
+    st.sampled_from([*map(image_id, numbers)]),
     st.builds(
         ImageRecord, times, st.none() | times, st.none() | times, pulled=st.none() | st.booleans()
     ),
@@ -413,7 +420,7 @@ KEEPS = {"app:1": {"app:1"}, "app": {"app:1", "app:2"}, "*:1": {"app:1", "x:1"},
 policies = st.builds(
     ImageGCPolicy,
     max_age_seconds=st.sampled_from([100.0, 500.0]),
-    keep=st.sampled_from([*KEEPS]).map(lambda entry: parse_keep_list([entry])),
+    keep=st.sampled_from([*KEEPS, "none", "none"]).map(lambda entry: parse_keep_list([entry])),
     keep_not_pulled=st.sampled_from([True, False]),
     keep_newest_per_repository=st.integers(0, 2),
 )
