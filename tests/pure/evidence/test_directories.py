@@ -175,16 +175,16 @@ uids = st.sampled_from(UIDS)
 parts = st.lists(
     st.builds(
         "{}:{}@{}".format,
-        st.sampled_from([each for each in PARTS if each != "unlabelled"]),
+        st.sampled_from(["dead", "dead", "dead", "sandbox", "created", "lost", "runs", "ready"]),
         st.sampled_from(["", *UIDS]),
         st.integers(0, 7200),
     ),
-    max_size=8,
+    max_size=5,
     unique_by=lambda each: each.partition("@")[0],
 ).map(" ".join)
 directories = st.builds(
     PodStates,
-    present=st.none() | st.frozensets(uids),
+    present=st.sampled_from([None, *[frozenset(UIDS[:3])] * 4]) | st.frozensets(uids),
     kubelet=st.none()
     | st.dictionaries(uids, st.builds(PodState, st.booleans(), st.booleans(), st.booleans())),
     sources_ready=st.booleans(),
