@@ -169,9 +169,11 @@ class MemoryPods:
         self.begun_containers: dict[tuple[str, str], float] = {}
         self.named: frozenset[str] = frozenset()
         self.doubt: Distrust | None = None
+        self.on_look: Callable[[], object] = lambda: None  # at the directories
 
     def pod_states(self) -> PodStates:
         """Which pods exist now."""
+        self.on_look()
         return PodStates(frozenset(self.uids))
 
     def read(self) -> PodStates:
@@ -188,6 +190,7 @@ class MemoryPods:
 
     def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory]:
         """Those of pods and of containers of which it is known when they began."""
+        self.on_look()
         return {
             uid: PodDirectory(
                 at,
@@ -199,21 +202,3 @@ class MemoryPods:
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What the specs of its pods name."""
         return {"uid-named": self.named} if self.named else {}
-
-
-class SlowPods(MemoryPods):
-    """Its directories are on a busy disk: each look at them takes so long."""
-
-    def __init__(self, clock: SteppedClock, seconds: float, *uids: str):
-        super().__init__(*uids)
-        self._clock, self._seconds = clock, seconds
-
-    def pod_states(self) -> PodStates:
-        """One look."""
-        self._clock.step(self._seconds)
-        return super().pod_states()
-
-    def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory]:
-        """One look."""
-        self._clock.step(self._seconds)
-        return super().pod_directories(since)

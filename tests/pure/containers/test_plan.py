@@ -1,10 +1,15 @@
-"""Which dead containers and sandboxes go, which stay and why, and in which order.
+"""Which dead containers and sandboxes go, which stay and why, and in which order: beside the
+kubelet's own rules, and in tables.
 
-Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go`.
+Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go` (evictableContainers, evictContainers,
+evictSandboxes), `pkg/kubelet/pod_workers.go` (ShouldPodContentBeRemoved,
+ShouldPodRuntimeBeRemoved), `container_gc.go` (the policy).
 """
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from dataclasses import replace
 from random import Random
 
@@ -13,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.containers.plan import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
-from reclaim.evidence.states import PodStates
+from reclaim.evidence.states import PodState, PodStates
 from reclaim.types import (
     Action,
     Container,
@@ -21,333 +26,369 @@ from reclaim.types import (
     Kind,
     Listing,
     Plan,
+    PodSandbox,
     PodSandboxState,
     Reason,
+    Rule,
     Verdict,
 )
-from tests.pure.values import NOW_NS, container, image, sandbox
+from tests.pure.values import NOW_NS, SECOND_NS, container, image, sandbox
+from tests.rows import rows
 
-ALIVE = PodStates(frozenset({"uid-1", "uid-2"}))
-EMPTY = PodStates(frozenset())
-UNKNOWN = PodStates(None)
-POLICY = ContainerGCPolicy()
-DEAD_OR_NOT = [ContainerState.RUNNING, ContainerState.CREATED, ContainerState.UNKNOWN]
+EXITED, NOTREADY = ContainerState.EXITED, PodSandboxState.NOTREADY
 
 
-def plan(
-    *containers: Container, pods: PodStates = ALIVE, policy: ContainerGCPolicy = POLICY
-) -> Plan:
-    """The plan for these containers."""
-    return plan_container_gc(Listing(containers=containers), pods, policy, now_ns=NOW_NS)
-
-
-def removed(made: Plan) -> list[str]:
-    """The ids of what goes, in order."""
-    return [verdict.id for verdict in made.remove]
-
-
-def kept(made: Plan) -> dict[str, str]:
-    """Why each kept object stays."""
-    return {verdict.id: verdict.reason for verdict in made.keep}
-
-
-def copies(count: int, name: str = "app", pod_uid: str = "uid-1") -> list[Container]:
-    """Dead copies of one container, the first the oldest."""
-    return [
-        container(f"{name}-{n}", name=name, pod_uid=pod_uid, age_seconds=1000.0 - n, attempt=n)
-        for n in range(count)
-    ]
-
-
-def test_of_each_container_of_a_pod_the_newest_dead_copy_is_kept() -> None:
-    """Older copies go, oldest first; each knows the newer one that must still be there."""
-    made = plan(*copies(3), *copies(2, name="sidecar"), *copies(1, pod_uid="uid-2", name="other"))
-    assert removed(made) == ["app-0", "sidecar-0", "app-1"]
-    assert [verdict.superseded_by for verdict in made.remove] == ["app-2", "sidecar-1", "app-2"]
-    assert {verdict.reason for verdict in made.remove} == {Reason.OLDER_COPY}
-    assert set(kept(made).values()) == {Reason.NEWEST_OF_LIVE_POD}
-
-
-@pytest.mark.parametrize(
-    ("limit", "gone"),
-    [
-        (-1, []),
-        (0, ["app-0", "app-1", "app-2"]),
-        (1, ["app-0", "app-1", "app-2"]),
-        (2, ["app-0", "app-1"]),
-        (9, []),
-    ],
-)
-def test_so_many_dead_copies_stay(limit: int, gone: list[str]) -> None:
-    """A negative number keeps all; 0 keeps one nevertheless: it is how the
-    kubelet knows that it has run.
-    """
-    made = plan(*copies(4), policy=ContainerGCPolicy(max_per_pod_container=limit))
-    assert removed(made) == gone
-    assert kept(made)["app-3"] is Reason.NEWEST_OF_LIVE_POD
-
-
-def test_what_is_within_the_limit_says_so() -> None:
-    """The second of two copies to keep is within the limit, not the newest."""
-    made = plan(*copies(3), policy=ContainerGCPolicy(max_per_pod_container=2))
-    assert kept(made) == {"app-2": Reason.NEWEST_OF_LIVE_POD, "app-1": Reason.WITHIN_LIMIT}
-
-
-@pytest.mark.parametrize(
-    ("state", "reason"),
-    [
-        (ContainerState.RUNNING, Reason.RUNNING),
-        (ContainerState.CREATED, Reason.CREATED),
-        (ContainerState.UNKNOWN, Reason.UNKNOWN_STATE),
-    ],
-)
-@pytest.mark.parametrize("pods", [ALIVE, EMPTY, UNKNOWN])
-def test_only_an_exited_container_is_dead(
-    state: ContainerState, reason: Reason, pods: PodStates
-) -> None:
-    """Running, created and unknown ones stay, and with them every part of
-    their pod counts as alive.
-    """
-    living = container("living", state=state, age_seconds=10_000.0)
-    made = plan(living, *copies(2), pods=pods)
-    assert kept(made) == {"living": reason, "app-1": Reason.NEWEST_OF_LIVE_POD}
-
-
-@pytest.mark.parametrize("pods", [ALIVE, EMPTY, UNKNOWN])
-def test_the_plan_keeps_what_carries_no_pod_uid(pods: PodStates) -> None:
-    """Made by hand, not by a kubelet."""
-    made = plan(*copies(3, pod_uid=""), pods=pods)
-    assert made.remove == ()
-    assert set(kept(made).values()) == {Reason.NOT_KUBELETS}
-
-
-def test_of_a_deleted_pod_everything_is_removed() -> None:
-    """Before the older copies of others, oldest first."""
-    made = plan(*copies(2), *copies(2, name="orphan", pod_uid="uid-gone"))
-    assert removed(made) == ["orphan-0", "orphan-1", "app-0"]
-    assert [verdict.reason for verdict in made.remove] == [
-        Reason.POD_GONE,
-        Reason.POD_GONE,
-        Reason.OLDER_COPY,
-    ]
-    assert [verdict.superseded_by for verdict in made.remove] == ["", "", "app-1"]
-
-
-def test_of_a_pod_with_a_ready_sandbox_nothing_is_an_orphan() -> None:
-    """Its directory may be missing: as long as something of it lives, its
-    newest dead copy stays.
-    """
-    ready = sandbox("s", pod_uid="uid-gone", state=PodSandboxState.READY)
-    listing = Listing(containers=tuple(copies(2, pod_uid="uid-gone")), sandboxes=(ready,))
-    made = plan_container_gc(listing, EMPTY, POLICY, now_ns=NOW_NS)
-    assert (removed(made), kept(made)) == (["app-0"], {"app-1": Reason.NEWEST_OF_LIVE_POD})
-
-
-def test_without_knowledge_of_pods_no_pod_is_gone() -> None:
-    """Directories that cannot be read say nothing."""
-    assert removed(plan(*copies(2), pods=UNKNOWN)) == ["app-0"]
-
-
-@pytest.mark.parametrize(("age_seconds", "goes"), [(9.9, False), (10.0, True)])
-def test_the_parts_of_a_vanished_pod_settle_for_10_s(age_seconds: float, goes: bool) -> None:
-    """At exactly 10 s they may go; before, the plan says how long they have to wait."""
-    made = plan(container("c", age_seconds=age_seconds), pods=EMPTY)
-    assert (removed(made) == ["c"]) is goes
-    assert (made.eligible_in_seconds is None) is goes
-    if not goes:
-        assert kept(made) == {"c": Reason.TOO_YOUNG}
-        assert made.eligible_in_seconds == pytest.approx(0.1)
-
-
-@pytest.mark.parametrize(("age_seconds", "goes"), [(59.0, False), (60.0, True), (61.0, True)])
-@pytest.mark.parametrize("pods", [ALIVE, EMPTY])
-def test_the_minimum_age_counts_from_creation_and_is_inclusive(
-    age_seconds: float, goes: bool, pods: PodStates
-) -> None:
-    """With a minimum age of 60 s, of living and of vanished pods alike."""
-    policy = ContainerGCPolicy(min_age_seconds=60.0, max_per_pod_container=0)
-    made = plan(
-        container("old", age_seconds=age_seconds),
-        container("new", age_seconds=1.0),
-        pods=pods,
-        policy=policy,
+def planned(
+    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, *, pressed: bool = True
+) -> tuple[Plan, Plan]:
+    """The plans of containers and of sandboxes. `pressed`: not of a periodic pass."""
+    policy = replace(policy, evict_non_deleted_pods=pressed)
+    return (
+        plan_container_gc(listing, pods, policy, now_ns=NOW_NS),
+        plan_sandbox_gc(listing, pods, policy, now_ns=NOW_NS),
     )
-    assert (removed(made) == ["old"]) is goes
 
 
-def test_young_containers_do_not_count_against_the_number_to_keep() -> None:
-    """As in the kubelet: of those that are old enough the newest one stays, however
-    many younger ones there are.
-    """
-    policy = ContainerGCPolicy(min_age_seconds=60.0)
-    ages = {"oldest": 200.0, "old": 100.0, "young": 5.0, "newest": 1.0}
-    made = plan(*(container(name, age_seconds=age) for name, age in ages.items()), policy=policy)
-    assert removed(made) == ["oldest"]
-    assert kept(made) == {
-        "old": Reason.WITHIN_LIMIT,
-        "young": Reason.TOO_YOUNG,
-        "newest": Reason.NEWEST_OF_LIVE_POD,
+# ---- the kubelet, written once more: it knows no guards, no reasons and no order
+
+
+def removable(pods: PodStates, uid: str, pressed: bool) -> bool:
+    """`ShouldPodContentBeRemoved`, or `ShouldPodRuntimeBeRemoved` with the flag."""
+    state = (pods.kubelet or {}).get(uid)
+    if state is None:
+        return uid not in (pods.present or ())
+    return state.evicted or (state.terminated and (state.deleted or pressed))
+
+
+def kubelet_removes(
+    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, pressed: bool
+) -> tuple[set[str], set[str]]:
+    """`evictContainers` and `evictSandboxes`, of lists without equal creation times."""
+    units: dict[tuple[str, str], list[Container]] = defaultdict(list)
+    for one in sorted(listing.containers, key=lambda one: -one.created_at_ns):
+        old_enough = one.created_at_ns <= NOW_NS - policy.min_age_seconds * SECOND_NS
+        if one.state is not ContainerState.RUNNING and old_enough:
+            units[one.pod_uid, one.name].append(one)
+    left = list[list[Container]]()
+    for (uid, _), unit in units.items():
+        if not (pods.sources_ready and removable(pods, uid, pressed)):
+            limit = policy.max_per_pod_container
+            left.append(unit[:limit] if limit >= 0 else unit)
+    limit = policy.max_containers
+    if 0 <= limit < sum(map(len, left)):
+        share = max(limit // len(left), 1)
+        left = [unit[:share] for unit in left]
+        loose = sorted((one for unit in left for one in unit), key=lambda one: -one.created_at_ns)
+        left = [loose[:limit]]
+    stay = {one.id for unit in left for one in unit}
+    going = {one.id for unit in units.values() for one in unit} - stay
+    occupied = {one.sandbox_id for one in listing.containers}
+    by_pod: dict[str, list[PodSandbox]] = defaultdict(list)
+    for each in sorted(listing.sandboxes, key=lambda one: -one.created_at_ns):
+        by_pod[each.pod_uid].append(each)
+    idle = {
+        each.id
+        for uid, of_pod in by_pod.items()
+        for each in of_pod[not removable(pods, uid, pressed) :]
+        if each.state is NOTREADY and each.id not in occupied
     }
+    return going, idle
 
 
-def test_a_container_without_a_creation_time_is_young() -> None:
-    """Its age is not known, so no age has been reached, not even of a vanished pod."""
-    made = plan(container("c")._replace(created_at_ns=0), pods=EMPTY)
-    assert kept(made) == {"c": Reason.TOO_YOUNG}
+uids = st.sampled_from(["", "uid-1", "uid-2", "uid-gone"])
 
 
-def test_a_container_of_the_future_is_too_young() -> None:
-    """A clock that was set back makes nothing old."""
-    made = plan(*(container(f"c-{n}", age_seconds=-60.0 * n) for n in (1, 2)), pods=EMPTY)
-    assert set(kept(made).values()) == {Reason.TOO_YOUNG}
+@st.composite
+def listings(draw: st.DrawFn) -> Listing:
+    """Up to 8 containers and 4 sandboxes, no two made at the same time."""
+    ages = iter(draw(st.lists(st.integers(-5, 60), unique=True, min_size=12, max_size=12)))
+    containers = tuple(
+        container(
+            f"c{number}",
+            name=draw(st.sampled_from(["app", "init"])),
+            state=draw(st.sampled_from([EXITED, EXITED, *ContainerState])),
+            pod_uid=draw(uids),
+            age_seconds=float(next(ages)),
+            sandbox_id=draw(st.sampled_from(["", "s0", "s1"])),
+        )
+        for number in range(draw(st.integers(0, 8)))
+    )
+    sandboxes = tuple(
+        sandbox(
+            f"s{number}",
+            state=draw(st.sampled_from(PodSandboxState)),
+            pod_uid=draw(uids),
+            age_seconds=float(next(ages)),
+            labelled=draw(st.booleans()),
+        )
+        for number in range(draw(st.integers(0, 4)))
+    )
+    return Listing(containers=containers, sandboxes=sandboxes)
 
 
-def test_equal_creation_times_go_by_attempt_then_by_id() -> None:
-    """The newest is then the one of the latest attempt."""
-    made = plan(container("b", attempt=1), container("a", attempt=2), container("c", attempt=0))
-    assert (removed(made), list(kept(made))) == (["b", "c"], ["a"])
-
-
-containers = st.lists(
-    st.builds(
-        container,
-        st.sampled_from([f"c{n}" for n in range(12)]),
-        name=st.sampled_from(["app", "init"]),
-        state=st.sampled_from([ContainerState.EXITED] * 5 + DEAD_OR_NOT),
-        pod_uid=st.sampled_from(["", "uid-1", "uid-2", "uid-gone", "../.."]),
-        age_seconds=st.integers(-5, 60).map(float),
-        attempt=st.integers(0, 2),
-        sandbox_id=st.sampled_from(["", "s0", "s1"]),
+known = st.builds(
+    PodStates,
+    present=st.frozensets(uids),
+    kubelet=st.dictionaries(
+        st.sampled_from(["uid-1", "uid-2"]),
+        st.builds(PodState, st.booleans(), st.booleans(), st.booleans(), st.booleans()),
     ),
-    unique_by=lambda one: one.id,
-).map(tuple)
-sandboxes = st.lists(
-    st.builds(
-        sandbox,
-        st.sampled_from([f"s{n}" for n in range(8)]),
-        state=st.sampled_from(PodSandboxState),
-        pod_uid=st.sampled_from(["", "uid-1", "uid-2", "uid-gone"]),
-        age_seconds=st.integers(-5, 60).map(float),
-        labelled=st.booleans(),
-    ),
-    unique_by=lambda one: one.id,
-).map(tuple)
-listings = st.builds(Listing, containers=containers, sandboxes=sandboxes)
-states = st.sampled_from([ALIVE, EMPTY, UNKNOWN])
+    sources_ready=st.booleans(),
+)
 policies = st.builds(
     ContainerGCPolicy,
-    min_age_seconds=st.sampled_from([0.0, 30.0]),
+    min_age_seconds=st.sampled_from([0.0, 0.0, 20.0]),
     max_per_pod_container=st.integers(-1, 3),
     max_containers=st.integers(-1, 6),
 )
 
 
-@given(listings, states, policies)
-def test_no_live_container_and_no_newest_copy_is_removed(
-    listing: Listing, pods: PodStates, policy: ContainerGCPolicy
+@given(listings(), known, policies, st.booleans(), st.randoms())
+def test_with_the_kubelets_state_the_plans_are_the_kubelets(
+    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, pressed: bool, random: Random
 ) -> None:
-    """Each container has one verdict; what goes is EXITED and a kubelet's; of a pod that
-    may exist one copy stays.
-    """
-    made = plan_container_gc(listing, pods, policy, now_ns=NOW_NS)
-    by_id = {one.id: one for one in listing.containers}
-    assert sorted([*removed(made), *kept(made)]) == sorted(by_id)
-    going = set(removed(made))
-    for verdict in made.remove:
-        one = by_id[verdict.id]
-        assert one.state is ContainerState.EXITED
-        assert one.pod_uid
-        assert NOW_NS - one.created_at_ns >= policy.min_age_seconds * 1e9
-        if not pods.gone(one.pod_uid):
-            unit = [c for c in by_id.values() if (c.pod_uid, c.name) == (one.pod_uid, one.name)]
-            dead = [c for c in unit if c.state is ContainerState.EXITED]
-            assert max(dead, key=lambda c: c.created_at_ns).created_at_ns >= one.created_at_ns
-            assert verdict.superseded_by in {c.id for c in dead} - going
+    """Containers and sandboxes, under pressure and periodically, in whatever order they are listed;
+    each verdict says that the rule is the kubelet's."""
+    plans = planned(listing, pods, policy, pressed=pressed)
+    going = tuple({verdict.id for verdict in plan.remove} for plan in plans)
+    assert going == kubelet_removes(listing, pods, policy, pressed)
+    verdicts = [verdict for plan in plans for verdict in (*plan.remove, *plan.keep)]
+    assert {verdict.rule for verdict in verdicts} <= {Rule.KUBELET}
+    kinds = {verdict.id[0]: verdict.kind for verdict in verdicts}
+    assert kinds.items() <= {"c": Kind.CONTAINER, "s": Kind.SANDBOX}.items()
+    assert len(verdicts) == len(listing.containers) + len(listing.sandboxes)
+    containers = random.sample(listing.containers, len(listing.containers))
+    sandboxes = random.sample(listing.sandboxes, len(listing.sandboxes))
+    shuffled = Listing(containers=tuple(containers), sandboxes=tuple(sandboxes))
+    for cautious in (False, True):
+        policy = replace(policy, cautious=cautious)
+        assert planned(shuffled, pods, policy) == planned(listing, pods, policy)
 
 
-@given(listings, states, policies, st.randoms())
-def test_the_order_of_the_listing_changes_nothing(
-    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, random: Random
+@given(listings(), known, policies, st.booleans(), st.sampled_from(["cautious", "blind", "lost"]))
+def test_with_the_guards_nothing_is_removed_that_the_kubelet_would_keep(
+    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, pressed: bool, how: str
 ) -> None:
-    """Neither for containers nor for sandboxes."""
-    shuffled = (
-        random.sample(listing.containers, len(listing.containers)),
-        random.sample(listing.sandboxes, len(listing.sandboxes)),
+    """Cautious, or without the kubelet's state (its pods are then those with a directory), or
+    without directories. What goes has exited, is a kubelet's, and leaves a newer copy of a pod that
+    may exist; of a pod that is gone nothing may run, and it has settled. Each kept object says
+    whose rule keeps it."""
+    cautious = how == "cautious"
+    present = None if how == "lost" else pods.present
+    seen = pods if cautious else PodStates(present)
+    alive = dict.fromkeys(
+        ["uid-1", "uid-2", "uid-gone"] if how == "lost" else present or (), PodState()
     )
-    other = replace(listing, containers=tuple(shuffled[0]), sandboxes=tuple(shuffled[1]))
-    for make in (plan_container_gc, plan_sandbox_gc):
-        assert make(other, pods, policy, now_ns=NOW_NS) == make(
-            listing, pods, policy, now_ns=NOW_NS
+    truth = pods if cautious else PodStates(present, alive)
+    plans = planned(listing, seen, replace(policy, cautious=cautious), pressed=pressed)
+    kubelets = kubelet_removes(listing, truth, policy, pressed)
+    objects = {one.id: one for one in listing.parts}
+    running = {one.pod_uid for one in listing.parts if one.state not in (EXITED, NOTREADY)}
+    occupied = {one.sandbox_id for one in listing.containers}
+    for plan, by_kubelet in zip(plans, kubelets, strict=True):
+        going = {verdict.id for verdict in plan.remove}
+        assert going <= by_kubelet
+        by_guard = {verdict.id for verdict in plan.keep if verdict.rule is Rule.GUARD}
+        assert not cautious or by_kubelet - going <= by_guard
+        for verdict in plan.remove:
+            one = objects[verdict.id]
+            assert one.state in (EXITED, NOTREADY)
+            assert one.pod_uid
+            assert isinstance(one, Container) or (one.labelled and one.id not in occupied)
+            if verdict.reason is Reason.POD_GONE:
+                assert seen.gone(one.pod_uid)
+                assert one.pod_uid not in running
+                assert NOW_NS - one.created_at_ns >= 10 * SECOND_NS
+            if isinstance(one, Container) and verdict.reason in (
+                Reason.OLDER_COPY,
+                Reason.OVER_LIMIT,
+            ):
+                assert verdict.superseded_by in objects.keys() - going
+                assert objects[verdict.superseded_by].created_at_ns > one.created_at_ns
+
+
+# ---- in words
+
+STATES = {
+    "live": PodState(),
+    "terminated": PodState(terminated=True),
+    "deleted": PodState(terminated=True, deleted=True),
+    "terminating": PodState(deleted=True),
+    "evicted": PodState(evicted=True),
+    "static": PodState(terminated=True, static=True),
+}
+PODS = {word: PodStates(frozenset(), {"pod": state}) for word, state in STATES.items()} | {
+    "unlisted": PodStates(frozenset(), {}),
+    "not-ready": PodStates(frozenset(), {}, sources_ready=False),
+    "present": PodStates(frozenset({"pod"})),
+    "absent": PodStates(frozenset()),
+    "unreadable": PodStates(None),
+}
+"""What is known of the one pod: by the kubelet's list, or, without it, by directories."""
+PARTS = re.compile(r"(-?[A-Z])(\d+)([rcu]?)")
+LETTERS = {"": EXITED} | {
+    state.value[0].lower(): state for state in ContainerState if state is not EXITED
+}
+
+
+def dead(text: str) -> tuple[Container, ...]:
+    """Containers of one pod, written as unit and creation time, 100 being now: `A1 A2r B5`. A
+    letter is a state other than EXITED; a minus stands for a container without a pod."""
+    return tuple(
+        container(
+            f"{unit}{time}{letter}",
+            name=unit,
+            pod_uid="" if unit.startswith("-") else "pod",
+            age_seconds=100.0 - int(time),
+            state=LETTERS[letter],
         )
+        for unit, time, letter in PARTS.findall(text)
+    )
 
 
-@given(listings, states, policies)
-def test_no_sandbox_is_removed_that_is_ready_occupied_or_the_newest_of_its_pod(
-    listing: Listing, pods: PodStates, policy: ContainerGCPolicy
+def told(plan: Plan) -> str:
+    """What goes, in order, and why the rest stays."""
+    goes = " ".join(verdict.id for verdict in plan.remove)
+    stays = defaultdict[str, list[str]](list)
+    for verdict in sorted(plan.keep, key=lambda verdict: verdict.id):
+        stays[verdict.reason].append(verdict.id)
+    return "; ".join([goes, *(f"{reason}: {' '.join(stays[reason])}" for reason in sorted(stays))])
+
+
+@rows("""
+    pods        limits   containers               expected
+    present     1 -1     A1 A2 A3 B4 B5 C6        A1 A2 B4; newest_of_live_pod: A3 B5 C6  of each the newest copy
+    present     -1 -1    A1 A2                    ; newest_of_live_pod: A2; within_limit: A1  no limit
+    present     0 -1     A1 A2                    A1; newest_of_live_pod: A2        0 keeps one nevertheless
+    present     2 -1     A1 A2 A3                 A1; newest_of_live_pod: A3; within_limit: A2  two copies
+    present     -1 0     A1 A2 A3 B4              A1 A2; newest_of_live_pod: A3 B4  whatever the limits say
+    unreadable  1 -1     A1 A2                    A1; newest_of_live_pod: A2        directories say nothing
+    present     1 -1     A1 A2r A3c A4u A5        A1; created: A3c; newest_of_live_pod: A5; running: A2r; unknown_state: A4u  only EXITED is dead
+    absent      1 -1     A1 A2r A3                A1; newest_of_live_pod: A3; running: A2r  something of the pod runs
+    absent      1 -1     A1 A3 A2                 A1 A2 A3                          a pod that is gone
+    present     1 -1     -A1 -A2                  ; not_kubelets: -A1 -A2           made by hand
+    absent      1 -1     A90 A91 A160             A90; too_young: A160 A91          settled for 10 s, none in the future
+    present     1 -1 60  A1 A30 A95 A99           A1; newest_of_live_pod: A99; too_young: A95; within_limit: A30  young ones do not count
+    absent      1 -1 60  A40 A41                  A40; too_young: A41               the minimum age is inclusive
+    live        2 3      A1 A2 A3 A4 B5           A1 A2; newest_of_live_pod: A4 B5; within_limit: A3  B: the oldest beyond the limit
+    live        -1 4     A1 A2 A3 A4 A5 B6 C7     A1 A2 A3 A4; newest_of_live_pod: A5 B6 C7  C: the share is rounded down
+    live        -1 6     A1 A2 A3 A4 B5 B6 B7 B8  A1 B5; newest_of_live_pod: A4 B8; within_limit: A2 A3 B6 B7  C: a share of three
+    live        3 4      A1 A2 A3 B4 B5 C6        A1 A2 B4; newest_of_live_pod: A3 B5 C6  C may remove more than needed
+    live        1 2      A10 B20 C30              A10; newest_of_live_pod: B20 C30  D beats B
+    live        1 0      A1 B2                    A1 B2                             D: none is kept on the node
+    live        0 -1     A1 A2c A3u A4r           A1 A2c A3u; running: A4r          CREATED and UNKNOWN are evictable
+    live        1 -1     -A1                      -A1                               no pod is a removed pod
+    live        -1 2 60  A1 A2 A3 B4 A99 C99      A1 A2; newest_of_live_pod: B4; too_young: A99 C99; within_limit: A3  young ones count nowhere
+    not-ready   1 -1     A1 A2 A3                 A1 A2; newest_of_live_pod: A3     step A is skipped
+    """)
+def test_what_becomes_of_the_dead_containers_of_a_pod(
+    pods: str, limits: str, containers: str, expected: str
 ) -> None:
-    """Unless the pod is gone, and then only when it has settled."""
-    made = plan_sandbox_gc(listing, pods, policy, now_ns=NOW_NS)
-    by_id = {one.id: one for one in listing.sandboxes}
-    assert sorted([*removed(made), *kept(made)]) == sorted(by_id)
-    for verdict in made.remove:
-        one = by_id[verdict.id]
-        assert one.state is PodSandboxState.NOTREADY
-        assert one.pod_uid
-        assert one.labelled
-        assert one.id not in {c.sandbox_id for c in listing.containers}
-        newer = [
-            s
-            for s in by_id.values()
-            if s.pod_uid == one.pod_uid and s.created_at_ns >= one.created_at_ns
-        ]
-        assert len(newer) > 1 or pods.gone(one.pod_uid)
-        assert verdict.reason is not Reason.POD_GONE or (verdict.age_seconds or 0.0) >= 10.0
+    """Limits are of copies of a container, of dead ones on the node, and the minimum age. With the
+    kubelet's state known its rules apply, A to D; without it the guards."""
+    copies, node, *age = map(int, limits.split())
+    policy = ContainerGCPolicy(float(sum(age)), copies, node)
+    plan, _ = planned(Listing(containers=dead(containers)), PODS[pods], policy)
+    assert told(plan) == expected
 
 
-@pytest.mark.parametrize(
-    ("pods", "going"),
-    [
-        (ALIVE, ["empty-old"]),
-        (UNKNOWN, ["empty-old"]),
-        (EMPTY, ["empty-old", "empty-new"]),
-    ],
-)
-def test_empty_sandboxes_of_a_pod(pods: PodStates, going: list[str]) -> None:
-    """Of a pod that may exist all but the newest go; of a pod that is gone all, oldest first."""
-    pair = (sandbox("empty-new", age_seconds=100.0), sandbox("empty-old", age_seconds=200.0))
-    assert removed(plan_sandbox_gc(Listing(sandboxes=pair), pods, POLICY, now_ns=NOW_NS)) == going
+def test_what_a_verdict_says() -> None:
+    """Each older copy knows the newer one that must still be there; how long what is too young has
+    to wait; the state of what has to be stopped first. The attempt number plays no part but among
+    equals, and a container without a creation time is young."""
+    pods, policy = PODS["present"], ContainerGCPolicy()
+    plan, _ = planned(Listing(containers=dead("A1 A2 A3 B4 B5")), pods, policy)
+    assert {each.reason for each in plan.remove} == {Reason.OLDER_COPY}
+    newer = {each.id: each.superseded_by for each in plan.remove}
+    assert newer == {"A1": "A3", "A2": "A3", "B4": "B5"}
+    plan, _ = planned(Listing(containers=dead("A96")), PODS["absent"], policy)
+    assert plan.eligible_in_seconds == pytest.approx(6.0)
+    plan, _ = planned(Listing(containers=dead("A1u")), PODS["unlisted"], policy)
+    assert [each.state for each in plan.remove] == [ContainerState.UNKNOWN]
+    equal = (container("b", attempt=1), container("a", attempt=2), container("c", attempt=0))
+    plan, _ = planned(Listing(containers=equal), PodStates(frozenset({"uid-1"})), policy)
+    assert told(plan) == "b c; newest_of_live_pod: a"
+    (undated,) = dead("A1")
+    undated = undated._replace(created_at_ns=0)
+    plan, _ = planned(Listing(containers=(undated,)), PODS["absent"], policy)
+    assert told(plan) == "; too_young: A1"
 
 
-@pytest.mark.parametrize(
-    ("listing", "reason"),
-    [
-        (Listing(sandboxes=(sandbox("s", state=PodSandboxState.READY),)), Reason.READY),
-        (
-            Listing(containers=(container("c", sandbox_id="s"),), sandboxes=(sandbox("s"),)),
-            Reason.HAS_CONTAINERS,
-        ),
-        (Listing(sandboxes=(sandbox("s", labelled=False),)), Reason.NOT_KUBELETS),
-        (Listing(sandboxes=(sandbox("s", pod_uid=""),)), Reason.NOT_KUBELETS),
-        (Listing(sandboxes=(sandbox("s", age_seconds=9.0),)), Reason.TOO_YOUNG),
-        (
-            Listing(
-                containers=(container("c", state=ContainerState.CREATED),),
-                sandboxes=(sandbox("s"),),
-            ),
-            Reason.NEWEST_SANDBOX,
-        ),
-    ],
-)
-def test_a_sandbox_of_a_vanished_pod_is_kept(listing: Listing, reason: Reason) -> None:
-    """When it is ready, holds a container of any state, is not a kubelet's, is younger
-    than 10 s, or its pod lives.
-    """
-    assert kept(plan_sandbox_gc(listing, EMPTY, POLICY, now_ns=NOW_NS)) == {"s": reason}
+@rows("""
+    state        pressed  periodic
+    live         -        -         live
+    terminated   goes     -         terminated, not deleted
+    deleted      goes     goes      deleted and terminated
+    terminating  -        -         deleted, still terminating
+    evicted      goes     goes      evicted, still terminating
+    unlisted     goes     goes      not known to a worker
+    static       goes     -         a static pod, as the kubelet does it
+    """)
+def test_step_a_sweeps_pods_whose_content_or_runtime_should_be_removed(
+    state: str, pressed: str, periodic: str
+) -> None:
+    """The runtime question counts only with the flag, which only pressure sets; sandboxes answer to
+    the same."""
+    listing = Listing(containers=dead("A1"), sandboxes=(sandbox("s", pod_uid="pod"),))
+    for flag, goes in ((True, pressed), (False, periodic)):
+        plans = planned(listing, PODS[state], ContainerGCPolicy(), pressed=flag)
+        assert [len(plan.remove) for plan in plans] == [goes == "goes"] * 2
+
+
+@pytest.mark.regression
+def test_a_static_pod_that_has_terminated_keeps_its_newest_copy_and_sandbox() -> None:
+    """A kubelet that restarts would run it again. Only where all is to go as the kubelet does it do
+    they go."""
+    pair = (sandbox("old", pod_uid="pod", age_seconds=9e4), sandbox("new", pod_uid="pod"))
+    listing = Listing(containers=dead("A1 A2"), sandboxes=pair)
+    plans = planned(listing, PODS["static"], ContainerGCPolicy(cautious=True))
+    assert [told(plan) for plan in plans] == [
+        "A1; newest_of_live_pod: A2",
+        "old; newest_sandbox: new",
+    ]
+
+
+@rows("""
+    pods        sandboxes  expected
+    present     S1 S2      S1; newest_sandbox: S2    of a pod that may exist all but the newest
+    unreadable  S1 S2      S1; newest_sandbox: S2    nothing is known
+    absent      S2 S1      S1 S2                     of a pod that is gone all, oldest first
+    absent      S1 S91     S1; too_young: S91        settled for 10 s
+    absent      S1r        ; ready: S1r              READY
+    absent      S1 A2c     ; newest_sandbox: S1      something of the pod may start
+    absent      O1 A2      ; has_containers: O1      it holds a container
+    absent      U1         ; not_kubelets: U1        without the kubelet's labels
+    absent      -S1        ; not_kubelets: -S1       without a pod
+    live        S98 S99    S98; newest_sandbox: S99  at any age
+    live        S1 S2 S3r  S1 S2; ready: S3r         a ready one protects no others
+    unlisted    S1r        ; ready: S1r              of a deleted pod neither
+    not-ready   S1         S1                        though not all sources are ready
+    """)
+def test_what_becomes_of_the_sandboxes_of_a_pod(pods: str, sandboxes: str, expected: str) -> None:
+    """Written as containers are: `r` is READY, `O` is occupied, `U` has no labels, `A` is a
+    container."""
+    made = tuple(
+        sandbox(
+            f"{kind}{time}{letter}",
+            pod_uid="" if kind.startswith("-") else "pod",
+            age_seconds=100.0 - int(time),
+            state=PodSandboxState.READY if letter else NOTREADY,
+            labelled=kind != "U",
+        )
+        for kind, time, letter in PARTS.findall(sandboxes)
+        if kind != "A"
+    )
+    containers = tuple(
+        each._replace(sandbox_id="O1") for each in dead(sandboxes) if each.name == "A"
+    )
+    listing = Listing(containers=containers, sandboxes=made)
+    _, plan = planned(listing, PODS[pods], ContainerGCPolicy())
+    assert told(plan) == expected
 
 
 def test_a_listing_without_what_was_planned() -> None:
     """Each kind by its own ids: a container and an image of one id are two things."""
     listing = Listing((image(1),), (container("x"), container("y")), (sandbox("x"),))
-    planned = [Verdict(Kind.CONTAINER, "x", "x", Action.REMOVE, Reason.POD_GONE)]
-    assert listing.without(planned) == replace(listing, containers=(listing.containers[1],))
+    gone = [Verdict(Kind.CONTAINER, "x", "x", Action.REMOVE, Reason.POD_GONE)]
+    assert listing.without(gone) == replace(listing, containers=(listing.containers[1],))
     assert listing.without([]) == listing

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from reclaim.evidence.starts import (
@@ -15,9 +13,10 @@ from reclaim.evidence.starts import (
     PodStarts,
     nothing_has_begun,
 )
-from reclaim.types import Container, PodSandboxState
+from reclaim.types import PodSandboxState
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import NOW_NS, SteppedClock, container, sandbox
+from tests.rows import rows
 
 NOW = NOW_NS / 1e9
 HOLD_OFF = 1.0
@@ -49,33 +48,43 @@ class Node:
         )
 
     def sandbox_comes_up(
-        self, sandbox_id: str, age_seconds: float, *, occupied: bool = True
+        self, sandbox_id: str, ago: float, *, occupied: bool = True, uid: str = "uid-1"
     ) -> None:
-        """A ready sandbox that was made so long before now, with a container
-        that is not in its first run.
-        """
-        age_seconds -= self.clock.wall() - NOW
-        self.runtime.hold(sandbox(sandbox_id, state=PodSandboxState.READY, age_seconds=age_seconds))
+        """A ready sandbox that was made so long ago, with a container that is not in its first
+        run."""
+        age_seconds = NOW - self.clock.wall() + ago
+        self.runtime.hold(
+            sandbox(sandbox_id, state=PodSandboxState.READY, pod_uid=uid, age_seconds=age_seconds)
+        )
         if occupied:
-            self.runtime.hold(container(f"in {sandbox_id}", sandbox_id=sandbox_id, attempt=1))
+            self.lists(f"in {sandbox_id}", sandbox_id=sandbox_id, ago=3600.0)
+
+    def directory(self, uid: str, ago: float) -> None:
+        """The directory of a pod that was made so long ago."""
+        self.pods.begun[uid] = self.clock.wall() - ago
 
     def wait_seconds(self, image: str = "image") -> float:
         """As asked before the removal of an image, with the containers of this moment."""
         return self.starts.wait_seconds(tuple(self.runtime.containers.values()), image)
+
+    def lists(self, container_id: str, *, attempt: int = 1, ago: float = 0.0, **of: str) -> None:
+        """The runtime lists a container that was made so long ago."""
+        age_seconds = NOW - self.clock.wall() + ago
+        made = container(container_id, attempt=attempt, age_seconds=age_seconds)
+        self.runtime.hold(made._replace(**of))  # type: ignore[arg-type] # fields as they come
 
     def runs(self, uid: str, name: str = "app", attempt: int = 1) -> None:
         """A container of this pod is made and listed, right after the kubelet
         made its directory.
         """
         self.begins(uid, name)
-        age_seconds = NOW - self.clock.wall()
-        made = container(
+        self.lists(
             f"{uid} {name} {attempt}",
-            sandbox_id=f"of {uid}",
             attempt=attempt,
-            age_seconds=age_seconds,
+            pod_uid=uid,
+            name=name,
+            sandbox_id=f"of {uid}",
         )
-        self.runtime.hold(made._replace(pod_uid=uid, name=name))
 
     def begins(self, uid: str, name: str = "app") -> None:
         """The kubelet makes the directory of a container, or a file in it: it is
@@ -86,11 +95,7 @@ class Node:
 
     def old_pod(self, uid: str) -> None:
         """A pod that has run for an hour, with one container."""
-        self.runtime.hold(
-            sandbox(f"of {uid}", state=PodSandboxState.READY, age_seconds=3600.0)._replace(
-                pod_uid=uid
-            )
-        )
+        self.sandbox_comes_up(f"of {uid}", 3600.0, uid=uid, occupied=False)
         self.runs(uid)
         self.pods.begun[uid] = self.pods.begun_containers[uid, "app"] = NOW - 3600.0
 
@@ -102,45 +107,100 @@ class Node:
         self.clock.step(HOLD_OFF)
 
 
-def test_no_pod_is_waited_for_on_a_node_where_none_is_being_made() -> None:
-    """An old ready sandbox and an old directory hold nothing, nor does a young
-    sandbox that is not ready.
-    """
+AGAIN = AGAIN_HOLD_OFFS * HOLD_OFF
+UNFINISHED = UNFINISHED_HOLD_OFFS * HOLD_OFF
+
+
+def holds(node: Node, parts: str, uid: str = "uid-1") -> None:
+    """Parts of a pod, each with how many seconds ago it was made: a sandbox, one without a
+    container, the directory of the pod, that of a new pod, a container in its first run, one that
+    was restarted; or a pod that has run for an hour, with the directory of its next container, or
+    a file for the next attempt of its first."""
+    for part in parts.split():
+        what, _, ago = part.partition("@")
+        seconds = float(ago or 0)
+        if what in ("sandbox", "empty"):
+            node.sandbox_comes_up("s", seconds, uid=uid, occupied=what == "sandbox")
+        elif what in ("directory", "new"):
+            node.directory(uid if what == "directory" else "uid-new", seconds)
+        elif what in ("first", "restarted"):
+            attempt = int(what == "restarted")
+            node.lists("c", attempt=attempt, ago=seconds, sandbox_id="s", pod_uid=uid)
+        elif what == "old":
+            node.old_pod(uid)
+        else:
+            name = "next" if what == "next" else "app"
+            node.pods.begun_containers[uid, name] = NOW - seconds
+
+
+@rows("""
+    parts                        wait
+    sandbox@3600 directory@60    0     all is old, or not ready
+    sandbox@0.25                 0.75  a sandbox has come up
+    sandbox@0.75 directory@0.25  0.75  the younger of both counts
+    sandbox@-30 directory@-30    1     it is dated in the future
+    empty@5                      0.1   a sandbox without a container
+    empty@30                     0     for half a minute
+    new@5                        0.1   a directory without a sandbox
+    new@30                       0     it waits for its volumes
+    sandbox@60 first@0.25        0.75  a second container may come
+    sandbox@60 restarted@0.25    0     a restart says nothing of that
+    old next@0                   0.1   a container is being made
+    old next@30                  0     it is stuck
+    old attempt@-0.5             0     clocks may differ by a second
+    old attempt@-1.5             0.1   another attempt
+    """)
+def test_how_long_an_image_waits(parts: str, wait: str) -> None:
+    """For a pod that begins: the rest of the hold-off, until it has taken its image; for one that
+    lacks its next part a moment, again and again."""
+    node, expected = Node(), float(wait)
+    holds(node, parts)
+    assert node.wait_seconds() == pytest.approx(expected)
+    assert node.starts.under_way is (expected > 0)
+    if expected > AGAIN:
+        node.clock.step(expected + 0.01)
+        assert node.wait_seconds() <= AGAIN, "that wait is over then"
+
+
+def test_a_pod_whose_spec_the_kubelet_has_told_is_not_waited_for() -> None:
+    """What it needs is known, whichever part of it is new."""
     node = Node()
-    node.sandbox_comes_up("old", 3600.0)
-    node.pods.begun["uid-1"] = NOW - 60.0
-    assert node.wait_seconds() == 0.0
-
-
-def test_the_rest_of_the_hold_off_is_waited_for_a_sandbox_that_has_just_come_up() -> None:
-    """It was made 0.25 s ago: in 0.75 s its pod has taken its image, and that wait is over then."""
-    node = Node()
-    node.sandbox_comes_up("new", 0.25)
-    assert node.wait_seconds() == pytest.approx(0.75)
-    node.clock.step(0.76)
-    assert node.wait_seconds() == 0.0
-
-
-def test_a_directory_that_has_just_been_made_is_a_pod_that_begins() -> None:
-    """The kubelet makes it before the sandbox; the younger of both counts."""
-    node = Node()
-    node.sandbox_comes_up("new", 0.75)
-    node.pods.begun["uid-1"] = NOW - 0.25
-    assert node.wait_seconds() == pytest.approx(0.75)
-
-
-def test_what_is_dated_in_the_future_is_waited_for_once() -> None:
-    """The clock was set back, or is wrong: its age counts from its first sight, and no
-    pass is held up after that.
-    """
-    node = Node()
-    node.sandbox_comes_up("future", -30.0)
-    node.pods.begun["uid-1"] = NOW + 30.0
+    node.pods.named = frozenset({"app:1"})
+    (uid,) = node.pods.named_images()
+    holds(node, "old directory@0 next@0 empty@0 first@0", uid)
+    assert (node.wait_seconds(), node.starts.under_way) == (0.0, False)
+    node.pods.named = frozenset()
     assert node.wait_seconds() == pytest.approx(HOLD_OFF)
-    node.clock.step(1.01)
+
+
+def test_a_container_that_is_being_made_is_waited_for_until_it_is_listed() -> None:
+    """As is a sandbox until it has a container."""
+    node = Node()
+    node.old_pod("uid-1")
     assert node.wait_seconds() == 0.0
+    node.begins("uid-1", "next")
+    for _ in range(3):
+        assert node.wait_seconds() == pytest.approx(AGAIN)
+        node.clock.step(0.11)
+    node.runs("uid-1", "next")
+    assert node.wait_seconds() == 0.0
+    node = Node()
+    node.sandbox_comes_up("slow", 5.0, occupied=False)
+    assert node.wait_seconds() == pytest.approx(AGAIN)
+    node.clock.step(0.11)
+    node.lists("app", sandbox_id="slow")
+    assert node.wait_seconds() == 0.0
+
+
+@pytest.mark.parametrize(("ago", "wait"), [(0.25, 0.75), (59.0, 0.0), (3600.0, HOLD_OFF)])
+def test_what_was_missing_in_the_look_before_is_no_older_than_that(ago: float, wait: float) -> None:
+    """As old as its date says, if that can be true; else from its first sight."""
+    node = Node()
+    node.wait_seconds()
+    node.clock.step(60.0)
     node.next_pass()
-    assert node.wait_seconds() == 0.0
+    node.sandbox_comes_up("new", ago)
+    assert node.wait_seconds() == pytest.approx(wait)
 
 
 @pytest.mark.regression
@@ -166,17 +226,15 @@ def test_a_step_of_the_wall_clock_hides_no_pod_and_makes_none_new_for_ever(
         case "sandbox":
             node.sandbox_comes_up("new", 0.0)
         case "container":
-            node.runtime.hold(
-                container("new", sandbox_id="old-0", attempt=0, age_seconds=NOW - node.clock.wall())
-            )
+            node.lists("new", sandbox_id="old-0", attempt=0)
     node.clock.step_wall(step_seconds)
     node.clock.step(0.25)
     node.next_pass()
     wait = node.wait_seconds()
     assert 0.75 <= wait <= HOLD_OFF, "it was made 0.25 s ago"
     node.clock.step(wait + 0.01)
-    assert node.wait_seconds() <= AGAIN_HOLD_OFFS * HOLD_OFF
-    node.clock.step(UNFINISHED_HOLD_OFFS * HOLD_OFF)
+    assert node.wait_seconds() <= AGAIN
+    node.clock.step(UNFINISHED)
     node.next_pass()
     assert node.wait_seconds() == 0.0
 
@@ -185,8 +243,7 @@ def test_a_step_of_the_wall_clock_hides_no_pod_and_makes_none_new_for_ever(
 def test_a_clock_that_is_set_back_makes_no_known_part_new_again() -> None:
     """Set so that all of them seem to have been made just now: their ages are known already."""
     node = Node()
-    node.sandbox_comes_up("old", 3600.0)
-    node.pods.begun["uid-1"] = NOW - 3600.0
+    holds(node, "sandbox@3600 directory@3600")
     assert node.wait_seconds() == 0.0
     node.clock.step_wall(-3599.9)
     node.next_pass()
@@ -194,184 +251,69 @@ def test_a_clock_that_is_set_back_makes_no_known_part_new_again() -> None:
 
 
 def test_removals_side_by_side_wait_for_the_same_pod_once() -> None:
-    """The second one waits what is left, and that costs no patience."""
+    """The second one waits what is left, without another list; that costs no patience. Where
+    pods come all the time relief comes first: in all no pass waits longer than twice the hold-off.
+    Without a hold-off no pod is searched."""
     node = Node()
     node.sandbox_comes_up("new", 0.0)
     assert node.wait_seconds() == pytest.approx(1.0)
     node.clock.step(0.25)
     listings = len(node.runtime.calls)
     assert node.wait_seconds() == pytest.approx(0.75)
-    assert len(node.runtime.calls) == listings, "the runtime is not asked again for that"
-
-
-def test_where_pods_come_all_the_time_relief_comes_first() -> None:
-    """In all no pass waits longer than twice the hold-off."""
-    node = Node()
-    waited = 0.0
+    assert len(node.runtime.calls) == listings
+    waited = 0.25
     for number in range(10):
-        node.sandbox_comes_up(f"new-{number}", 0.0)
         wait = node.wait_seconds()
         waited += wait
         node.clock.step(wait or 0.1)
+        node.sandbox_comes_up(f"new-{number}", 0.0)
     assert waited == pytest.approx(PATIENCE_HOLD_OFFS * HOLD_OFF)
     assert node.wait_seconds() == 0.0
     assert node.starts.patience_used_up
     assert node.starts.under_way, "which images they need cannot be known yet"
-
-
-def test_without_a_hold_off_no_pod_is_searched() -> None:
-    """No list is read."""
-    node = Node(hold_off_seconds=0.0)
-    node.sandbox_comes_up("new", 0.0)
-    assert node.wait_seconds() == 0.0
-    assert node.runtime.calls == []
-
-
-def test_a_ready_sandbox_without_a_container_is_a_pod_that_is_being_made() -> None:
-    """A sandbox that took seconds to come up is old when the kubelet checks for the image. With a
-    container it is done; after half a minute it is no longer waited for."""
-    node = Node()
-    node.sandbox_comes_up("slow", 5.0, occupied=False)
-    assert node.wait_seconds() == pytest.approx(AGAIN_HOLD_OFFS * HOLD_OFF)
-    node.clock.step(0.11)
-    node.runtime.hold(container("app", sandbox_id="slow", attempt=1))
-    assert node.wait_seconds() == 0.0
-    stuck = Node()
-    stuck.sandbox_comes_up("stuck", UNFINISHED_HOLD_OFFS * HOLD_OFF, occupied=False)
-    assert stuck.wait_seconds() == 0.0
-
-
-def test_a_directory_without_a_sandbox_is_a_pod_that_is_being_made() -> None:
-    """Its sandbox may be there in the next moment.
-
-    An old one is that of a pod which waits for its volumes, say.
-    """
-    node = Node()
-    node.pods.begun["uid-new"] = NOW - 5.0
-    assert node.wait_seconds() == pytest.approx(AGAIN_HOLD_OFFS * HOLD_OFF)
-    old = Node()
-    old.pods.begun["uid-old"] = NOW - UNFINISHED_HOLD_OFFS * HOLD_OFF
-    assert old.wait_seconds() == 0.0
-
-
-def test_a_pod_whose_spec_the_kubelet_has_told_is_not_waited_for() -> None:
-    """What it needs is known, whichever part of it is new."""
-    node = Node()
-    node.pods.named = frozenset({"app:1"})
-    (uid,) = node.pods.named_images()
-    node.pods.begun[uid] = NOW
-    node.sandbox_comes_up("new", 0.0, occupied=False)
-    node.runtime.sandboxes["new"] = node.runtime.sandboxes["new"]._replace(pod_uid=uid)
-    node.runtime.hold(
-        container("first", sandbox_id="new", attempt=0, age_seconds=0.0)._replace(pod_uid=uid)
-    )
-    assert node.wait_seconds() == 0.0
-    assert not node.starts.under_way
-    node.pods.named = frozenset()
-    assert node.wait_seconds() == pytest.approx(HOLD_OFF)
-
-
-@pytest.mark.parametrize(("attempt", "wait"), [(0, 0.75), (1, 0.0)])
-def test_the_next_container_comes_right_after_the_first_run_of_one(
-    attempt: int, wait: float
-) -> None:
-    """The sandbox is old, and its first container is new: there may be a second.
-
-    A restart says nothing of that.
-    """
-    node = Node()
-    node.sandbox_comes_up("old", 60.0)
-    node.runtime.hold(container("first", sandbox_id="old", attempt=attempt, age_seconds=0.25))
-    assert node.wait_seconds() == pytest.approx(wait)
-
-
-# ---- a container that is being made
-
-
-def test_a_container_that_is_being_made_is_waited_for_until_it_is_listed() -> None:
-    """The pod is old: only the directory of its next container tells, and
-    for half a minute at most.
-    """
-    node = Node()
-    node.old_pod("uid-1")
-    assert node.wait_seconds() == 0.0
-    node.begins("uid-1", "next")
-    for _ in range(3):
-        assert node.wait_seconds() == pytest.approx(AGAIN_HOLD_OFFS * HOLD_OFF)
-        node.clock.step(0.11)
-    node.runs("uid-1", "next")
-    assert node.wait_seconds() == 0.0
-    stuck = Node()
-    stuck.old_pod("uid-1")
-    stuck.pods.begun_containers["uid-1", "next"] = NOW - UNFINISHED_HOLD_OFFS * HOLD_OFF
-    assert stuck.wait_seconds() == 0.0
-
-
-@pytest.mark.parametrize(("later_seconds", "waits"), [(0.5, False), (1.5, True)])
-def test_a_listed_container_is_of_the_attempt_that_its_directory_tells_of(
-    later_seconds: float, *, waits: bool
-) -> None:
-    """A file for the next attempt makes the directory younger than the container;
-    clocks may differ by a second.
-    """
-    node = Node()
-    node.old_pod("uid-1")
-    node.runs("uid-1", attempt=1)
-    node.clock.step(later_seconds)
-    node.begins("uid-1")
-    assert (node.wait_seconds() > 0) == waits
-
-
-def test_a_container_of_a_pod_whose_spec_is_known_is_not_waited_for() -> None:
-    """What it needs is in use."""
-    node = Node()
-    node.pods.named = frozenset({"app:1"})
-    (uid,) = node.pods.named_images()
-    node.old_pod(uid)
-    node.begins(uid, "next")
-    assert node.wait_seconds() == 0.0
+    never = Node(hold_off_seconds=0.0)
+    never.sandbox_comes_up("new", 0.0)
+    assert (never.wait_seconds(), never.runtime.calls) == (0.0, [])
 
 
 # ---- what the last look says
 
-LOOKS: dict[str, tuple[Callable[[Node], object], bool]] = {
-    "nothing has changed": (lambda node: None, True),
-    "a pod has begun": (lambda node: node.pods.begun.update({"uid-new": NOW}), False),
-    "a container has begun": (lambda node: node.begins("uid-1", "next"), False),
-    "another attempt has begun": (lambda node: node.begins("uid-1"), False),
-    "a pod's directory was touched": (lambda node: node.pods.begun.update({"uid-1": NOW}), True),
-    "one without containers was touched": (
-        lambda node: node.pods.begun.update({"uid-empty": NOW}),
-        False,
-    ),
-    "one with an unlisted container was touched": (
-        lambda node: node.pods.begun.update({"uid-making": NOW + 1.0}),
-        False,
-    ),
-    "a pod has gone": (lambda node: node.pods.begun.pop("uid-1"), True),
-    "a container's directory has gone": (
-        lambda node: node.pods.begun_containers.pop(("uid-2", "init")),
-        True,
-    ),
-}
 
-
-@pytest.mark.parametrize("what", LOOKS)
-def test_the_last_look_discards_what_is_older_than_a_pod_or_a_container(what: str) -> None:
+@rows("""
+    change       holds
+    -            yes    nothing has changed
+    uid-new      no     a pod has begun
+    uid-1/next   no     a container has begun
+    uid-1/app    no     another attempt has begun
+    uid-1        yes    a pod's directory was touched
+    uid-empty    no     one without containers was touched
+    uid-making   no     one with an unlisted container was touched
+    !uid-1       yes    a pod has gone
+    !uid-2/init  yes    a container's directory has gone
+    """)
+def test_the_last_look_discards_what_is_older_than_a_pod_or_a_container(
+    change: str, holds: str
+) -> None:
     """And nothing for a change that says nothing of either."""
     node = Node()
-    for uid in ("uid-1", "uid-2"):
-        node.old_pod(uid)
+    for each in ("uid-1", "uid-2"):
+        node.old_pod(each)
     node.runs("uid-2", "init")
-    node.pods.begun["uid-empty"] = NOW - 3600.0
+    node.directory("uid-empty", 3600.0)
     node.begins("uid-making")
     before = node.pods.pod_directories()
-    listed: tuple[Container, ...] = tuple(node.runtime.containers.values())
+    listed = tuple(node.runtime.containers.values())
     node.clock.step(2.0)
-    happens, holds = LOOKS[what]
-    happens(node)
-    assert before is not None
-    assert nothing_has_begun(before, node.pods.pod_directories(), listed) == holds
+    uid, _, name = change.removeprefix("!").partition("/")
+    if change.startswith("!"):
+        del node.pods.begun_containers[uid, name or "app"]
+        if not name:
+            del node.pods.begun[uid]
+    elif name:
+        node.begins(uid, name)
+    elif uid != "-":
+        node.directory(uid, 0.0)
+    assert nothing_has_begun(before, node.pods.pod_directories(), listed) is (holds == "yes")
 
 
 # ---- when the patience is used up
@@ -379,7 +321,7 @@ def test_the_last_look_discards_what_is_older_than_a_pod_or_a_container(what: st
 
 def slow_sandbox(node: Node, uid: str = "uid-slow") -> None:
     """A pod has its directory and no sandbox yet, and is older than the hold-off."""
-    node.pods.begun[uid] = node.clock.wall() - 2 * HOLD_OFF
+    node.directory(uid, 2 * HOLD_OFF)
 
 
 @pytest.mark.parametrize("urgent", [False, True])
@@ -396,23 +338,18 @@ def test_with_minutes_left_an_image_waits_for_the_pods_that_were_unfinished(
     slow_sandbox(node)
     waited = 0.0
     while waited < 3.0 and (wait := node.wait_seconds()):
-        assert wait == pytest.approx(AGAIN_HOLD_OFFS * HOLD_OFF)
+        assert wait == pytest.approx(AGAIN)
         node.clock.step(wait)
         waited += wait
-    assert waited == pytest.approx(AGAIN_HOLD_OFFS * HOLD_OFF if urgent else 3.0)
+    assert waited == pytest.approx(AGAIN if urgent else 3.0)
     assert node.starts.under_way
-    node.runtime.hold(
-        sandbox("slow", state=PodSandboxState.READY, age_seconds=-waited)._replace(
-            pod_uid="uid-slow"
-        )
-    )
+    node.sandbox_comes_up("slow", 0.0, uid="uid-slow", occupied=False)
     assert (node.wait_seconds() > 0) != urgent, "it has a sandbox and no container"
     node.clock.step(0.11)
     node.begins("uid-slow")
     assert (node.wait_seconds() > 0) != urgent, "its container is being made"
     node.clock.step(0.11)
-    made = container("made", sandbox_id="slow", attempt=0, age_seconds=NOW - node.clock.wall())
-    node.runtime.hold(made._replace(pod_uid="uid-slow", name="app"))
+    node.lists("made", sandbox_id="slow", pod_uid="uid-slow", attempt=0)
     assert node.wait_seconds() == 0.0
 
 
@@ -457,9 +394,7 @@ def test_an_image_waits_half_a_minute_at_most() -> None:
     while wait := node.wait_seconds():
         node.clock.step(wait)
         slow_sandbox(node)
-    assert node.clock.monotonic() - began == pytest.approx(
-        LONGEST_SECONDS, abs=2 * AGAIN_HOLD_OFFS * HOLD_OFF
-    )
+    assert node.clock.monotonic() - began == pytest.approx(LONGEST_SECONDS, abs=2 * AGAIN)
 
 
 def test_the_lists_that_are_read_after_a_wait_are_part_of_it() -> None:

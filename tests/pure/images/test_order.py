@@ -1,18 +1,33 @@
-"""Which image goes first by `imageOrder: cost`, and what each removal
-frees, beside a count by hand.
+"""Which image goes first by `imageOrder: cost`, and what each removal frees, beside a count by
+hand; and what containerd's stores tell of that.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reclaim.cri import stores_pb2 as pb
 from reclaim.cri.inventory import Inventory
+from reclaim.cri.status import CallError, Code, Message
+from reclaim.functions.containerd_garbage import (
+    LIST_CONTENT,
+    LIST_IMAGES,
+    LIST_SNAPSHOTS,
+    SNAPSHOT_USAGE,
+    HeldLayers,
+    brought_at,
+    clocks_at_start,
+)
 from reclaim.functions.unused_images import UnusedImages
 from reclaim.images.order import Candidate, by_cost, freed_along
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
@@ -20,7 +35,7 @@ from reclaim.images.records import ImageRecords
 from reclaim.types import ImageOrder, ImageRecord, Layers, Listing, Verdict
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
-from tests.pure.values import GIB, MIB, SteppedClock, container, image
+from tests.pure.values import GIB, MIB, SteppedClock, container, image, image_id
 
 DAY = 86400.0
 SIZES = {
@@ -66,67 +81,49 @@ def ids(ranked: Sequence[Candidate]) -> list[str]:
 
 
 @given(candidates(), LAYERS, st.integers(0, 10**9), st.randoms(use_true_random=False))
-def test_each_image_has_one_place_whatever_order_they_are_given_in(
+def test_what_is_promised_is_what_no_image_that_remains_holds(
     images: tuple[Candidate, ...], held: set[str], need_bytes: int, random: Random
 ) -> None:
-    """The list of a runtime has no order."""
+    """After each removal, to the byte; in any order, that of the kubelet too. Each image has one
+    place, whatever order they are given in; and what goes for the need can do without none of it:
+    of the fewest that are enough, all are needed."""
     ranked = by_cost(images, held, need_bytes)
-    assert sorted(ids(ranked)) == sorted(image.id for image in images)
+    order = ids(ranked)
+    assert sorted(order) == sorted(image.id for image in images)
     assert by_cost(random.sample(images, len(images)), held, need_bytes) == ranked
-
-
-@given(candidates(), LAYERS, st.integers(0, 10**9))
-def test_what_is_promised_is_what_no_image_that_remains_holds(
-    images: tuple[Candidate, ...], held: set[str], need_bytes: int
-) -> None:
-    """After each removal, to the byte; in any order, that of the kubelet too."""
-    for ranked in (by_cost(images, held, need_bytes), images):
-        freed = freed_along(ranked, held)
-        for count in range(len(ranked) + 1):
-            assert sum(freed[:count]) == bytes_freed(images, ids(ranked)[:count], held)
-
-
-@given(candidates(), LAYERS, st.integers(1, 10**9))
-def test_what_goes_for_the_need_can_do_without_none_of_it(
-    images: tuple[Candidate, ...], held: set[str], need_bytes: int
-) -> None:
-    """Of the fewest that are enough, all are needed."""
-    order = ids(by_cost(images, held, need_bytes))
-    enough = next(
-        (n for n in range(len(order) + 1) if bytes_freed(images, order[:n], held) >= need_bytes),
-        None,
-    )
-    for number in range(enough or 0):
-        others = order[:number] + order[number + 1 : enough]
+    for each in (ranked, images):
+        freed = freed_along(each, held)
+        for count in range(len(each) + 1):
+            assert sum(freed[:count]) == bytes_freed(images, ids(each)[:count], held)
+    counts = range(len(order) + 1)
+    enough = [n for n in counts if bytes_freed(images, order[:n], held) >= need_bytes]
+    for number in range(enough[0] if enough else 0):
+        others = order[:number] + order[number + 1 : enough[0]]
         assert bytes_freed(images, others, held) < need_bytes
 
 
-@given(candidates(), LAYERS, st.integers(0, 7), st.integers(0, 5), st.integers(0, 5))
-def test_an_image_that_was_used_or_came_back_more_often_goes_no_sooner(
-    images: tuple[Candidate, ...], held: set[str], which: int, uses: int, returned: int
-) -> None:
-    """All else being equal."""
-    if which < len(images):
-        one = images[which]
-        more = one._replace(uses=one.uses + uses, returned=one.returned + returned)
-        others = [image for image in images if image is not one]
-        assert ids(by_cost([*others, more], held)).index(one.id) >= ids(
-            by_cost(images, held)
-        ).index(one.id)
+MORE: dict[str, tuple[Callable[[Candidate], Candidate], bool]] = {
+    "used more often": (lambda one: one._replace(uses=one.uses + 1), True),
+    "come back more often": (lambda one: one._replace(returned=one.returned + 1), True),
+    "used later": (lambda one: one._replace(unused_seconds=one.unused_seconds / 2), True),
+    "with a newer version": (lambda one: one._replace(superseded=one.superseded + 1), False),
+}
 
 
-@given(candidates(), LAYERS, st.integers(0, 7), st.floats(0.0, 1.0))
-def test_an_image_that_was_used_later_goes_no_sooner(
-    images: tuple[Candidate, ...], held: set[str], which: int, part: float
+@pytest.mark.parametrize("what", MORE)
+@given(candidates(), LAYERS, st.integers(0, 7))
+def test_an_image_that_is_wanted_more_goes_no_sooner(
+    what: str, images: tuple[Candidate, ...], held: set[str], which: int
 ) -> None:
-    """All else being equal."""
+    """And one that is wanted less no later, all else being equal."""
+    change, later = MORE[what]
     if which < len(images):
         one = images[which]
-        later = one._replace(unused_seconds=one.unused_seconds * part)
         others = [image for image in images if image is not one]
-        assert ids(by_cost([*others, later], held)).index(one.id) >= ids(
-            by_cost(images, held)
-        ).index(one.id)
+        before, after = (
+            ids(by_cost([*others, each], held)).index(one.id) for each in (one, change(one))
+        )
+        assert after >= before if later else after <= before
 
 
 def of(name: str, uses: int, unused: float, size_bytes: int = GIB, returned: int = 0) -> Candidate:
@@ -134,61 +131,23 @@ def of(name: str, uses: int, unused: float, size_bytes: int = GIB, returned: int
     return Candidate(name, size_bytes, unused, uses, returned)
 
 
-@given(candidates(), LAYERS, st.integers(0, 7))
-def test_an_image_with_a_newer_version_goes_no_later(
-    images: tuple[Candidate, ...], held: set[str], which: int
-) -> None:
-    """All else being equal."""
-    if which < len(images):
-        one = images[which]
-        others = [image for image in images if image is not one]
-        older = one._replace(superseded=one.superseded + 1)
-        assert ids(by_cost([*others, older], held)).index(one.id) <= ids(
-            by_cost(images, held)
-        ).index(one.id)
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        pytest.param(
-            of("once", 1, DAY),
-            of("often", 60, 3 * DAY),
-            id="once, but lately, before one used often",
-        ),
-        pytest.param(of("old", 5, 20 * DAY), of("new", 5, DAY), id="as often, but longer ago"),
-        pytest.param(
-            of("lost", 3, DAY),
-            of("missed", 3, DAY, returned=2),
-            id="never missed before one that came back",
-        ),
-        pytest.param(
-            of("large", 3, DAY),
-            of("small", 3, DAY, MIB),
-            id="a GiB before a MiB: a pull costs more than bytes",
-        ),
-    ],
-)
-def test_which_of_two_goes_first(first: Candidate, second: Candidate) -> None:
-    """In words."""
-    assert ids(by_cost([second, first])) == [first.id, second.id]
-
-
-def test_what_remains_of_an_image_counts() -> None:
-    """Two images of 1 GiB each: one shares all but 10 MiB with what stays, so it goes
-    last; it would free nothing.
-    """
-    own, shared = (
-        Candidate("own", GIB, DAY, 1, 0, {"a": GIB}),
-        Candidate("shared", GIB, DAY, 1, 0, {"b": GIB}),
-    )
-    ranked = by_cost([own, shared], {"b"})
-    assert (ids(ranked), freed_along(ranked, {"b"})) == (["own", "shared"], [GIB, 0])
+def test_which_of_two_goes_first() -> None:
+    """Once, but lately, before one that is used often; as often, but longer ago; never missed
+    before one that came back; a GiB before a MiB, as a pull costs more than bytes; and what frees
+    something before what shares all with an image that stays."""
+    for first, second in (
+        (of("b", 1, DAY), of("a", 60, 3 * DAY)),
+        (of("b", 5, 20 * DAY), of("a", 5, DAY)),
+        (of("b", 1, DAY), of("a", 1, DAY, returned=2)),
+        (of("b", 3, DAY), of("a", 3, DAY, MIB)),
+        (of("b", 1, DAY), of("a", 1, DAY)._replace(layers={"held": GIB})),
+    ):
+        assert by_cost([second, first], {"held"}) == [first, second]
 
 
 def test_the_last_of_a_family_frees_what_all_shared() -> None:
     """Three builds on one base that nothing else needs."""
-    family = [Candidate(name, GIB, DAY, 1, 0, {"base": GIB, name: MIB}) for name in "abc"]
+    family = [of(name, 1, DAY)._replace(layers={"base": GIB, name: MIB}) for name in "abc"]
     assert freed_along(by_cost(family)) == [MIB, MIB, GIB + MIB]
 
 
@@ -233,43 +192,29 @@ def goes(order: ImageOrder, layers: Layers = HOLD) -> tuple[Verdict, ...]:
     ).remove
 
 
-def test_lru_stays_the_kubelets_order_and_promises_what_is_freed() -> None:
-    """The base stays, as a container uses it, and something else holds a layer of another.
-
-    Nothing is foretold.
-    """
-    assert [(each.id, each.frees_bytes) for each in goes(ImageOrder.LRU)] == [
-        (OFTEN.id, 5 * MIB),
-        (ONCE.id, 7 * MIB),
-    ]
-    assert [(each.promised_bytes, each.needed_in_seconds) for each in goes(ImageOrder.LRU)] == [
-        (5 * MIB, None),
-        (7 * MIB, None),
-    ]
-
-
-def test_by_cost_what_was_used_once_goes_first() -> None:
-    """And the verdict says when it is expected to be needed again."""
-    once, often = goes(ImageOrder.COST)
-    assert (once.id, often.id) == (ONCE.id, OFTEN.id)
-    assert once.needed_in_seconds is not None
-    assert often.needed_in_seconds is not None
-    assert often.needed_in_seconds < once.needed_in_seconds
+def test_the_order_and_what_is_promised() -> None:
+    """The base stays, as a container uses it, and something else holds a layer of another. LRU
+    stays the kubelet's order, and foretells nothing; by cost what was used once goes first, and
+    says when it is expected to be needed again. Without layers the runtime's sizes are promised."""
+    lru, cost = goes(ImageOrder.LRU), goes(ImageOrder.COST)
+    freed = [(OFTEN.id, 5 * MIB), (ONCE.id, 7 * MIB)]
+    assert [(each.id, each.frees_bytes) for each in lru] == freed
+    assert [(each.id, each.promised_bytes) for each in cost] == freed[::-1]
+    assert {each.needed_in_seconds for each in lru} == {None}
+    once, often = (each.needed_in_seconds or 0.0 for each in cost)
+    assert once > often > 0.0
+    for order in ImageOrder:
+        told = {(each.frees_bytes, each.promised_bytes) for each in goes(order, Layers())}
+        assert told == {(None, GIB)}
 
 
 def test_a_version_before_the_one_in_use_goes_first() -> None:
     """A rollback may still need it, but less likely than an image that was used at the same time
     and has no newer version; one in two repositories counts as the newest of one of them."""
-    tags = {
-        1: "registry.test/app:1",
-        2: "registry.test/app:2",
-        3: "registry.test/tool:1",
-        4: "registry.test/app:0",
-    }
     old, new, tool, named_twice = (
-        image(number, tag, size_bytes=GIB) for number, tag in tags.items()
+        image(number, *(f"registry.test/{tag}" for tag in tags.split()), size_bytes=GIB)
+        for number, tags in enumerate(("app:1", "app:2", "tool:1", "app:0 other:1"), 1)
     )
-    named_twice = named_twice._replace(repo_tags=("registry.test/app:0", "registry.test/other:1"))
     listing = replace(
         LISTING,
         images=(new, tool, named_twice, old),
@@ -277,19 +222,10 @@ def test_a_version_before_the_one_in_use_goes_first() -> None:
     )
     records = {each.id: ImageRecord(0.0, 10 * DAY, uses=3) for each in (old, tool, named_twice)}
     records[new.id] = ImageRecord(0.0, NOW, uses=1)
-    first, *others = plan_image_gc(
-        listing, records, ImageGCPolicy(order=ImageOrder.COST), now=NOW + 1.0
-    ).remove
+    policy = ImageGCPolicy(order=ImageOrder.COST)
+    first, *others = plan_image_gc(listing, records, policy, now=NOW + 1.0).remove
     assert first.id == old.id
     assert {each.id for each in others} == {tool.id, named_twice.id}
-
-
-@pytest.mark.parametrize("order", ImageOrder)
-def test_without_layers_the_runtimes_sizes_are_promised(order: ImageOrder) -> None:
-    """As on a runtime that tells nothing of them."""
-    assert {(each.frees_bytes, each.promised_bytes) for each in goes(order, Layers())} == {
-        (None, GIB)
-    }
 
 
 # ---- who learns the layers, and who uses them
@@ -321,3 +257,163 @@ def test_layers_are_learned_once_for_the_same_images_and_a_pass_does_not_ask() -
     inventory.learn_layers(LISTING.images[:1], lambda: False)
     assert asked == [2.0] * 2 + [0.0]
     assert inventory.layers == HOLD
+
+
+# ---- what containerd's stores tell
+
+ONE, TWO = image_id(1), image_id(2)
+
+
+class Store(MemoryRuntime):
+    """A runtime whose image store gives this answer."""
+
+    def __init__(self, answer: bytes | CallError):
+        super().__init__(SteppedClock())
+        self._answer = answer
+
+    def call_service(self, method: str, request: bytes, seconds: float) -> bytes:
+        """The answer, within the time that is left to it, in CRI's namespace."""
+        assert method == LIST_IMAGES
+        assert pb.ImagesRequest.FromString(request).filters == ['name~="^sha256:"']
+        assert seconds <= 2.0
+        if isinstance(self._answer, CallError):
+            raise self._answer
+        return self._answer
+
+
+def test_the_image_store_tells_since_when_it_has_each_image() -> None:
+    """To a part of a second, by id. Another runtime, or one that does not answer, tells nothing:
+    its images count as new."""
+    created = pb.Timestamp(seconds=5, nanos=500_000_000)
+    answer = pb.Images(each=[pb.Image(name=ONE, created_at=created)]).SerializeToString()
+    assert brought_at(Store(answer)) == {ONE: 5.5}
+    late = CallError(Code.DEADLINE_EXCEEDED, "late")
+    for nothing in (b"\xff", CallError(Code.UNIMPLEMENTED, "unknown service"), late):
+        assert brought_at(Store(nothing)) == {}
+
+
+def test_a_socket_tells_when_its_process_started(tmp_path: Path) -> None:
+    """This one, which has run since before it made the socket. One that is not there tells
+    nothing, nor one that nobody serves."""
+    path = str(tmp_path / "s")
+    assert clocks_at_start(path) is None
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        assert clocks_at_start(path) is None
+        listener.listen()
+        os.utime(path, (1000.0, 1000.0))
+        found = clocks_at_start(path)
+    assert found is not None
+    seconds_ago, wall = found
+    assert wall == 1000.0
+    assert 0 < seconds_ago < time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+# ---- what images hold
+
+
+IDS = {"1": ONE, "2": TWO}
+CONTENT = """
+index    1    gc.ref.content.m.0=m2
+m1       2    gc.ref.content.config=1 gc.ref.content.l.0=base.gz gc.ref.content.l.1=one.gz
+m2       3    gc.ref.content.config=2 gc.ref.content.l.0=base.gz gc.ref.content.l.1=discarded.gz
+m4       4    gc.ref.content.l.0=four.gz distribution.source.x=y
+1        5    gc.ref.snapshot.overlayfs=one
+2        6    gc.ref.snapshot.overlayfs/again=two
+base.gz  100
+one.gz   10
+four.gz  40
+"""
+
+
+class Content(MemoryRuntime):
+    """A containerd with two images on one base, a container of one of them, and a third record,
+    which CRI does not list. `late`: which call is not answered in time."""
+
+    def __init__(self, late: str = "") -> None:
+        super().__init__(SteppedClock())
+        self.late = late
+        self.asked: list[str] = []
+
+    def call_service(self, method: str, request: bytes, seconds: float) -> bytes:
+        """The answers of a containerd, as the lists that it streams are joined."""
+        self.asked.append(method)
+        if method == self.late or seconds <= 0:
+            raise CallError(Code.DEADLINE_EXCEEDED, "late")
+        return self._answer(method, request).SerializeToString()
+
+    def _answer(self, method: str, request: bytes) -> Message:
+        if method == LIST_IMAGES:
+            targets = "1=m1 app:1=m1 app@m1=m1 2=index other:1=m4"
+            named = (each.split("=") for each in targets.split())
+            return pb.Images(
+                each=[
+                    pb.Image(name=IDS.get(name, name), target=pb.Descriptor(digest=to))
+                    for name, to in named
+                ]
+            )
+        if method == LIST_CONTENT:
+            content = (line.split() for line in CONTENT.strip().splitlines())
+            return pb.Contents(
+                each=[
+                    pb.Content(
+                        id=IDS.get(digest, digest),
+                        size=int(size),
+                        labels={
+                            f"containerd.io/{name}": IDS.get(to, to)
+                            for name, to in (label.split("=") for label in labels)
+                        },
+                    )
+                    for digest, size, *labels in content
+                ]
+            )
+        if method == LIST_SNAPSHOTS:
+            assert pb.SnapshotRequest.FromString(request).snapshotter == "overlayfs"
+            committed = {"base": "", "one": "base", "two": "base", "three": "base"}
+            listed = [(name, parent, pb.COMMITTED) for name, parent in committed.items()]
+            listed.append(("container", "one", pb.ACTIVE))
+            return pb.Snapshots(
+                each=[
+                    pb.Snapshot(id=name, target=parent, kind=kind) for name, parent, kind in listed
+                ]
+            )
+        assert method == SNAPSHOT_USAGE
+        sizes = {"base": 300, "one": 30, "two": 20, "three": 70}
+        return pb.Usage(size=sizes[pb.SnapshotRequest.FromString(request).key])
+
+
+def test_an_image_holds_what_the_collector_would_reach_from_it() -> None:
+    """Manifest, configuration, layers as they came and unpacked. What other records hold is held;
+    what containers use is left to CRI, as an image may go once they have gone."""
+    layers = HeldLayers(Content()).read(lambda: 1.0)
+    assert layers is not None
+    shared = {"content base.gz": 100, "snapshots/overlayfs base": 300}
+    one = {
+        "content m1": 2,
+        f"content {ONE}": 5,
+        "content one.gz": 10,
+        "snapshots/overlayfs one": 30,
+    }
+    two = {"content index": 1, "content m2": 3, f"content {TWO}": 6, "snapshots/overlayfs two": 20}
+    assert layers.of_images == {ONE: {**one, **shared}, TWO: {**two, **shared}}
+    assert layers.held == {"content m4", "content four.gz"}
+
+
+def test_the_size_of_a_snapshot_is_asked_once() -> None:
+    """What is committed never changes, so a second reading takes three calls. Two sizes are asked
+    at a time, and what was told before the time was over is not asked again: nothing is known until
+    all are."""
+    runtime = Content()
+    held = HeldLayers(runtime)
+    rounds = [held.read(iter([1.0] * 5 + [0.0]).__next__) for _ in range(2)]
+    assert [each is None for each in rounds] == [True, False]
+    assert runtime.asked.count(SNAPSHOT_USAGE) == 5  # one of them came too late
+    asked = len(runtime.asked)
+    assert held.read(lambda: 1.0) == rounds[1]
+    assert runtime.asked[asked:] == [LIST_IMAGES, LIST_CONTENT, LIST_SNAPSHOTS]
+
+
+@pytest.mark.parametrize("late", [LIST_IMAGES, LIST_CONTENT, LIST_SNAPSHOTS, SNAPSHOT_USAGE])
+def test_a_list_that_does_not_come_tells_nothing(late: str) -> None:
+    """A partial list would make shared layers look unshared."""
+    assert HeldLayers(Content(late)).read(lambda: 1.0) is None

@@ -1,4 +1,5 @@
-"""Which images go, which stay and why, and in which order.
+"""Which images go, which stay and why, and in which order: beside the kubelet's own rule, and in
+tables.
 
 Source: kubelet, `pkg/kubelet/images/image_gc_manager.go`.
 """
@@ -6,40 +7,75 @@ Source: kubelet, `pkg/kubelet/images/image_gc_manager.go`.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.evidence.references import bare_hex, images_in_use
-from reclaim.images.keep_list import KeepList, parse_keep_list
-from reclaim.images.plan import ImageGCPolicy, part_of, plan_image_gc, plan_maximum_age
+from reclaim.evidence.references import bare_hex
+from reclaim.images.keep_list import parse_keep_list
+from reclaim.images.plan import (
+    ImageGCPolicy,
+    SpaceDecision,
+    decide_space,
+    human_size,
+    not_enough_freed,
+    part_of,
+    plan_image_gc,
+    plan_maximum_age,
+    repositories_of,
+)
 from reclaim.types import ContainerState, Image, ImageRecord, Listing, Plan, Reason, Rule
-from tests.pure.values import container, image, image_id
+from tests.pure.values import GIB, container, image, image_id
+from tests.rows import rows
 
-DIGEST = "sha256:" + "d" * 64
+DIGEST, OTHER_DIGEST = ("sha256:" + digit * 64 for digit in "de")
 APP = image(1, "docker.io/library/app:1", digests=(f"docker.io/library/app@{DIGEST}",))
+UNUSED = image(5, "docker.io/library/unused:1", size_bytes=10)
+LOADED = image(7, "app:1")  # from a file: it has a name and no digest
+STRANDED = image(8)
 PAUSE = image(9, "registry.k8s.io/pause:3.9")
-UNUSED = image(5, "docker.io/library/unused:1")
-KNOWN = frozenset({"registry.k8s.io/pause:3.9"})
-LONG_AGO = ImageRecord(first_detected=0.0)
+KATA = UNUSED._replace(runtime_handler="kata", size_bytes=20)
+PINNED = UNUSED._replace(pinned=True)
+OLD = f"docker.io/library/app@{OTHER_DIGEST}"
+GONE = image_id(77)
+KNOWN = frozenset(PAUSE.repo_tags)
+NAMES = {
+    APP.id: "app",
+    UNUSED.id: "unused",
+    LOADED.id: "loaded",
+    STRANDED.id: "stranded",
+    PAUSE.id: "pause",
+}
 POLICY = ImageGCPolicy(min_age_seconds=120.0)
 NOW = 10_000.0
 
 
+def listing(
+    *used: tuple[str, ...], images: tuple[Image, ...] = (APP, UNUSED), **fields: Any
+) -> Listing:
+    """Images and the sandbox image, and a container for each of these tuples of references."""
+    containers = tuple(container(f"c{number}", references=each) for number, each in enumerate(used))
+    return Listing((*images, PAUSE), containers, **{"sandbox_image_references": KNOWN, **fields})
+
+
 def plan(
-    listing: Listing, records: dict[str, ImageRecord] | None = None, policy: ImageGCPolicy = POLICY
+    listed: Listing, records: dict[str, ImageRecord] | None = None, policy: ImageGCPolicy = POLICY
 ) -> Plan:
     """The plan at NOW; images without a record of their own have been known for long."""
-    known = {one.id: LONG_AGO for one in listing.images} | (records or {})
-    return plan_image_gc(listing, known, policy, now=NOW)
+    known = {each.id: ImageRecord(0.0) for each in listed.images} | (records or {})
+    return plan_image_gc(listed, known, policy, now=NOW)
 
 
-def kept(made: Plan) -> dict[str, str]:
-    """Why each kept image stays."""
-    return {verdict.id: verdict.reason for verdict in made.keep}
+def fates(made: Plan) -> str:
+    """What goes, in order, then what stays, why, and by whose rule; `pause` stays."""
+    stays = sorted(
+        f"{NAMES[each.id]} {each.reason} ({each.rule})" for each in made.keep if each.id != PAUSE.id
+    )
+    return ", ".join([*(f"{NAMES[each.id]} goes" for each in made.remove), *stays])
 
 
 def removed(made: Plan) -> list[str]:
@@ -47,603 +83,522 @@ def removed(made: Plan) -> list[str]:
     return [verdict.id for verdict in made.remove]
 
 
-def rules(made: Plan) -> dict[str, tuple[str, Rule]]:
-    """Why each kept image stays, and by whose rule."""
-    return {verdict.id: (verdict.reason, verdict.rule) for verdict in made.keep}
+# ---- in use
+
+SAID = {
+    "id": APP.id,
+    "bare": bare_hex(APP.id),
+    "part": bare_hex(APP.id)[:12],
+    "digest": APP.repo_digests[0],
+    "other-digest": OLD,
+    "tag-and-other": f"app:1@{OTHER_DIGEST}",
+    "lost-id": GONE,
+}
 
 
-def test_an_unused_image_is_removed() -> None:
-    """Its verdict carries name, size and age."""
-    made = plan(Listing(images=(UNUSED, PAUSE), sandbox_image_references=KNOWN))
-    (verdict,) = made.remove
-    assert (verdict.id, verdict.name, verdict.reason) == (
-        UNUSED.id,
-        "docker.io/library/unused:1",
-        Reason.UNUSED,
-    )
-    assert (verdict.size_bytes, verdict.age_seconds) == (UNUSED.size_bytes, NOW)
-    assert kept(made) == {PAUSE.id: Reason.SANDBOX_IMAGE}
+@rows("""
+    references               expected
+    id                       unused goes, app in_use (kubelet)  an id, byte for byte
+    id app:1                 unused goes, app in_use (kubelet)  an id first
+    app:1 id                 unused goes, app in_use (guard)    an id second
+    bare                     unused goes, app in_use (guard)    a bare id
+    part                     unused goes, app in_use (guard)    a short id
+    digest                   unused goes, app in_use (guard)    a digest
+    docker.io/library/app:1  unused goes, app in_use (guard)    a tag
+    app:1                    unused goes, app in_use (guard)    a short name
+    id moved-away:1          unused goes, app in_use (kubelet)  and an old tag
+    id other-digest          unused goes, app in_use (kubelet)  and an old digest
+    id unused:1              app in_use (kubelet), unused in_use (guard)  an id and a tag that moved on
+    alias                    unused goes, app in_use (guard)    the runtime knows
+    """)
+def test_an_image_is_in_use_by_all_that_a_container_says(references: str, expected: str) -> None:
+    """The kubelet compares the first reference with ids, as they are written; the rest is ours. An
+    id that is listed settles which image it is. What is mounted is in use as well."""
+    said = tuple(SAID.get(word, word) for word in references.split())
+    answers = {"alias": APP.id}
+    assert fates(plan(listing(said, resolved=answers))) == expected
+    if len(said) == 1:
+        mounts = listing((PAUSE.id,), image_volumes={"c0": (said,)}, resolved=answers)
+        assert fates(plan(mounts)) == expected
 
 
-@pytest.mark.parametrize("state", ContainerState)
-@pytest.mark.parametrize(
-    "references",
-    [
-        (APP.id,),
-        (bare_hex(APP.id),),
-        (f"docker.io/library/app@{DIGEST}",),
-        ("docker.io/library/app:1",),
-        ("app:1",),
-        (bare_hex(APP.id)[:12],),
-        ("moved-away:1", APP.id),
-    ],
-)
-def test_an_image_of_a_container_in_any_state_is_kept(
-    state: ContainerState, references: tuple[str, ...]
-) -> None:
-    """By id, digest, tag, short name or short hex: an image stays until its
-    last container is gone.
-    """
-    one = container("c", state=state, references=references)
-    made = plan(Listing(images=(APP, PAUSE), containers=(one,), sandbox_image_references=KNOWN))
-    assert kept(made) == {APP.id: Reason.IN_USE, PAUSE.id: Reason.SANDBOX_IMAGE}
-    assert made.remove == ()
-
-
-def test_an_image_that_a_container_mounts_is_kept() -> None:
-    """An image volume uses an image without being the container's image."""
-    one = container("c", references=(PAUSE.id,))
-    listing = Listing(
-        (APP, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": (("app:1",),)}
-    )
-    assert kept(plan(listing))[APP.id] is Reason.IN_USE
-
-
-def test_every_image_that_a_container_names_is_kept() -> None:
-    """A tag that moved on: the image of the id and the image of the tag are both kept."""
-    moved = image(2, "docker.io/library/app:2")
-    one = container("c", references=(APP.id, "app:2"))
-    made = plan(Listing((APP, moved, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN))
-    assert removed(made) == [UNUSED.id]
-
-
-@pytest.mark.parametrize("references", [(), ("gone:1",), (image_id(77),), ("app:1", image_id(77))])
+@pytest.mark.regression
+@rows("""
+    references      answered        in_doubt
+    -               -               app loaded stranded unused  nothing is said
+    gone:1          -               app loaded stranded unused  a tag that no image has
+    gone:1          gone:1          app loaded stranded unused  nor the runtime: it moved
+    lost-id         -               app loaded stranded unused  an id that no image has
+    app:1 lost-id   -               stranded unused             an id must be known by itself
+    other-digest    -               app loaded stranded unused  a digest is not settled by a tag
+    tag-and-other   -               app loaded stranded unused  nor with that tag in it
+    other-digest    other-digest    -                           any without a digest may be it
+    lost-id gone:1  lost-id gone:1  -                           an id that the runtime has not
+    """)
 def test_one_container_whose_image_cannot_be_told_stops_everything(
-    references: tuple[str, ...],
+    references: str, answered: str, in_doubt: str
 ) -> None:
-    """Nothing is assumed unused by guess; an id beside a tag must be known by itself."""
-    one = container("c", references=references)
-    made = plan(Listing((APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN))
-    assert made.remove == ()
-    assert kept(made)[UNUSED.id] is Reason.UNRESOLVED_IMAGE
-
-
-def test_a_tag_that_moved_away_does_not_stop_what_an_id_tells() -> None:
-    """The id is listed; that its old tag is not is no doubt about it."""
-    one = container("c", references=(APP.id, "moved-away:1"))
-    assert removed(plan(Listing((APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN))) == [
-        UNUSED.id
-    ]
-
-
-def test_what_the_runtime_has_no_image_for_protects_nothing() -> None:
-    """Asked for an id, or a digest, it answered that it has none: nothing is in doubt,
-    whatever the tag beside it.
-    """
-    gone = "sha256:" + "e" * 64
-    one = container("c", references=(gone, "gone:1"))
-    listing = Listing(
-        (UNUSED, PAUSE),
-        (one,),
-        sandbox_image_references=KNOWN,
-        resolved={gone: None, "gone:1": None},
+    """Nothing is assumed unused by guess. `answered`: what the runtime was asked for, and has not."""
+    said, none = (
+        tuple(SAID.get(word, word) for word in words.split() if word != "-")
+        for words in (references, answered)
     )
-    assert removed(plan(listing)) == [UNUSED.id]
-
-
-OLD = f"docker.io/library/app@sha256:{'e' * 64}"
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("reference", [OLD, f"app:1@sha256:{'e' * 64}"])
-def test_a_digest_is_not_settled_by_the_tag_of_another_image(reference: str) -> None:
-    """The tag has moved to an image with another digest, and the container's own
-    may be one without a name.
-    """
-    stranded = image(7)
-    one = container("c", references=(reference,))
-    made = plan(Listing((APP, UNUSED, stranded, PAUSE), (one,), sandbox_image_references=KNOWN))
-    assert removed(made) == []
-    assert kept(made)[stranded.id] is Reason.UNRESOLVED_IMAGE
+    images = (APP, UNUSED, LOADED, STRANDED)
+    made = plan(listing(said, images=images, resolved=dict.fromkeys(none)))
+    doubts = [NAMES[each.id] for each in made.keep if each.reason is Reason.UNRESOLVED_IMAGE]
+    assert sorted(doubts) == [name for name in in_doubt.split() if name != "-"]
+    goes = {
+        "other-digest": "app goes",
+        "lost-id gone:1": "app goes, unused goes, loaded goes, stranded goes",
+    }
+    assert ", ".join(f"{NAMES[each]} goes" for each in removed(made)) == goes.get(answered, "")
 
 
 @pytest.mark.regression
-def test_an_image_without_a_digest_may_be_the_one_that_the_runtime_does_not_find() -> None:
-    """Loaded from a file, or untagged since: it stays while a container names a
-    digest that nobody knows.
-    """
-    loaded, stranded = image(7, "app:1"), image(8)
-    one = container("c", references=(OLD,))
-    listing = Listing(
-        (APP, UNUSED, loaded, stranded, PAUSE), (one,), sandbox_image_references=KNOWN
-    )
-    made = plan(replace(listing, resolved={OLD: None}))
-    assert removed(made) == [APP.id]
-    assert [kept(made)[each.id] for each in (UNUSED, loaded, stranded)] == [Reason.IN_USE] * 3
-
-
-def test_a_digest_beside_a_listed_id_is_in_no_doubt() -> None:
-    """The id says which image it is; the digest is what was asked for."""
-    one = container("c", references=(APP.id, OLD))
-    assert removed(plan(Listing((APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN))) == [
-        UNUSED.id
-    ]
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("volume", [("gone:1",), (OLD,), (image_id(77), "app:1")])
+@pytest.mark.parametrize("volume", [("gone:1",), (OLD,), (GONE, "app:1")])
 def test_an_image_volume_that_cannot_be_told_stops_everything(volume: tuple[str, ...]) -> None:
-    """Each image that is mounted must be known by itself: that the container's own
-    is known settles nothing.
-    """
-    one = container("c", references=(PAUSE.id, "pause:1"))
-    listing = Listing(
-        (APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": (volume,)}
-    )
-    assert removed(plan(listing)) == []
-
-
-def test_a_name_that_the_runtime_does_not_know_any_more_stays_in_doubt() -> None:
-    """A tag may have moved since the container was made: which image it uses is not
-    known, so none is removed.
-    """
-    one = container("c", references=("moved:1",))
-    listing = Listing(
-        (UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, resolved={"moved:1": None}
-    )
-    assert removed(plan(listing)) == []
-
-
-def test_a_pin_on_another_image_does_not_name_the_sandbox_image() -> None:
-    """Only a pinned image that is named `pause` says which image pods need to start."""
-    for name, goes in (
-        ("registry.example/preloaded:1", []),
-        ("registry.example/mirrored-pause:3.6", [UNUSED.id]),
-    ):
-        pinned = Image("sha256:" + "f" * 64, (name,), pinned=True)
-        assert removed(plan(Listing((UNUSED, pinned)))) == goes
-
-
-def test_what_the_runtime_resolves_is_in_use() -> None:
-    """Its own rules find an image that the list does not name so."""
-    one = container("c", references=("alias",))
-    listing = Listing(
-        (APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, resolved={"alias": APP.id}
-    )
-    assert removed(plan(listing)) == [UNUSED.id]
-    assert images_in_use(listing).by_containers == {APP.id}
+    """Each image that is mounted must be known by itself: that the container's own is known
+    settles nothing."""
+    mounts = listing((PAUSE.id, "pause:1"), image_volumes={"c0": (volume,)})
+    assert removed(plan(mounts)) == []
 
 
 @pytest.mark.parametrize(
     "reference",
-    [
-        "app",
-        "docker.io/app:1",
-        "app:other@" + DIGEST,
-        "elsewhere.example/app@" + DIGEST,
-        APP.id,
-        "alias",
-    ],
+    ["app", "docker.io/app:1", f"app:other@{DIGEST}", f"elsewhere.io/a@{DIGEST}", APP.id, "alias"],
 )
 def test_what_the_spec_of_a_pod_names_is_in_use(reference: str) -> None:
-    """In every form that a container may name it in; the kubelet knows that
-    itself by its containers only.
-    """
-    apps = (
-        APP._replace(repo_tags=("docker.io/library/app:1", "docker.io/library/app:latest")),
-        UNUSED,
-        PAUSE,
+    """In every form that a container may name it in; the kubelet knows that by containers only."""
+    app = APP._replace(repo_tags=(*APP.repo_tags, "docker.io/library/app:latest"))
+    named = listing(
+        images=(app, UNUSED), named_images=frozenset({reference}), resolved={"alias": APP.id}
     )
-    named = frozenset({reference})
-    listing = Listing(
-        apps, sandbox_image_references=KNOWN, named_images=named, resolved={"alias": APP.id}
-    )
-    made = plan(listing)
-    assert removed(made) == [UNUSED.id]
-    assert rules(made)[APP.id] == (Reason.IN_USE, Rule.GUARD)
+    assert fates(plan(named)) == "unused goes, app in_use (guard)"
 
 
-@pytest.mark.parametrize("reference", ["later:1", "app@sha256:" + "e" * 64, "sha256:" + "e" * 64])
+@pytest.mark.parametrize("reference", ["later:1", f"app@{OTHER_DIGEST}", OTHER_DIGEST])
 def test_what_a_spec_names_and_no_image_has_is_not_pulled_yet(reference: str) -> None:
     """It keeps no image, whether or not the runtime was asked about it."""
     for resolved in ({}, {reference: None}):
-        listing = Listing((UNUSED, PAUSE), sandbox_image_references=KNOWN, resolved=resolved)
-        assert plan(replace(listing, named_images=frozenset({reference}))) == plan(listing)
+        listed = listing(resolved=resolved)
+        assert plan(replace(listed, named_images=frozenset({reference}))) == plan(listed)
 
 
-def test_a_pinned_image_is_kept() -> None:
-    """And a pin shows which image the sandboxes need."""
-    made = plan(Listing(images=(PAUSE._replace(pinned=True), UNUSED)))
-    assert removed(made) == [UNUSED.id]
-    assert kept(made) == {PAUSE.id: Reason.PINNED}
+# ---- what else keeps an image
 
 
 def test_as_long_as_the_sandbox_image_is_unknown_no_image_is_removed() -> None:
-    """No pin, no configuration, no ready sandbox: any of them might be the image
-    that no pod starts without.
-    """
-    made = plan(Listing(images=(PAUSE, UNUSED), sandbox_image_references=None))
-    assert kept(made) == {
-        PAUSE.id: Reason.SANDBOX_IMAGE_UNKNOWN,
-        UNUSED.id: Reason.SANDBOX_IMAGE_UNKNOWN,
-    }
+    """No configuration, no ready sandbox, no pin of an image that is called `pause`: any of them
+    might be the image that no pod starts without."""
+    for pinned, expected in (
+        (APP, "app sandbox_image_unknown (guard), unused sandbox_image_unknown (guard)"),
+        (APP._replace(pinned=True), "app pinned (kubelet), unused sandbox_image_unknown (guard)"),
+        (
+            APP._replace(pinned=True, repo_tags=("mirror.example/my-pause:3",)),
+            "unused goes, app pinned (kubelet)",
+        ),
+    ):
+        assert fates(plan(Listing((pinned, UNUSED)))) == expected
 
 
-@pytest.mark.parametrize(
-    ("known_seconds", "goes", "wait_seconds"),
-    [(119.0, False, 1.0), (120.0, True, None), (121.0, True, None)],
-)
-def test_the_minimum_age_is_inclusive(
-    known_seconds: float, goes: bool, wait_seconds: float | None
-) -> None:
-    """At exactly 120 s an image may go; before, the plan says how long it has to wait."""
-    record = ImageRecord(NOW - known_seconds)
-    made = plan(Listing((UNUSED, PAUSE), sandbox_image_references=KNOWN), {UNUSED.id: record})
-    assert (UNUSED.id in removed(made)) is goes
-    assert made.eligible_in_seconds == wait_seconds
-
-
-def test_a_plan_waits_for_the_next_object_not_for_the_last() -> None:
-    """Of two that are too young one is old enough in 30 s, the other in 90 s."""
-    other = image(6, "docker.io/library/other:1")
-    young = {UNUSED.id: ImageRecord(NOW - 90.0), other.id: ImageRecord(NOW - 30.0)}
-    made = plan(Listing((UNUSED, other, PAUSE), sandbox_image_references=KNOWN), young)
-    assert made.eligible_in_seconds == 30.0
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize(
-    ("listed_seconds", "rule"), [(0.0, Rule.GUARD), (119.0, Rule.GUARD), (120.0, Rule.KUBELET)]
-)
-def test_an_age_that_only_the_runtime_tells_is_not_the_kubelets(
-    listed_seconds: float, rule: Rule
-) -> None:
-    """The kubelet counts from its own first list, which may be no older than ours: it
-    might keep the image still.
-    """
-    record = ImageRecord(0.0, first_listed=NOW - listed_seconds)
-    (verdict,) = plan(
-        Listing((UNUSED, PAUSE), sandbox_image_references=KNOWN), {UNUSED.id: record}
-    ).remove
-    assert (verdict.reason, verdict.rule) == (Reason.UNUSED, rule)
-
-
-def test_an_image_without_a_record_is_seen_for_the_first_time() -> None:
-    """Unknown is young, never ancient."""
-    made = plan_image_gc(Listing((UNUSED,), sandbox_image_references=KNOWN), {}, POLICY, now=NOW)
-    assert kept(made) == {UNUSED.id: Reason.TOO_YOUNG}
-    assert made.eligible_in_seconds == 120.0
-
-
-def test_the_least_recently_used_image_is_removed_first() -> None:
-    """Never used before ever used, then by first detection, then by id."""
-    records = {
-        image_id(1): ImageRecord(10.0, last_used=500.0),
-        image_id(2): ImageRecord(20.0, last_used=400.0),
-        image_id(3): ImageRecord(40.0),
-        image_id(4): ImageRecord(30.0),
-        image_id(6): ImageRecord(30.0),
-        image_id(5): ImageRecord(5.0, last_used=500.0),
-    }
-    images = tuple(image(number) for number in (1, 2, 3, 6, 4, 5))
-    made = plan(Listing(images, sandbox_image_references=KNOWN), records)
-    assert removed(made) == [image_id(number) for number in (4, 6, 3, 2, 5, 1)]
-
-
-def test_one_id_listed_twice_is_one_image() -> None:
-    """It goes once, and not at all if either entry is pinned."""
-    twice = (UNUSED, UNUSED._replace(repo_tags=("other:1",)), PAUSE)
-    assert removed(plan(Listing(twice, sandbox_image_references=KNOWN))) == [UNUSED.id]
-    for pins in ((True, False), (False, True)):
-        images = tuple(one._replace(pinned=pin) for one, pin in zip(twice[:2], pins, strict=True))
-        assert plan(Listing(images, sandbox_image_references=KNOWN)).remove == ()
-
-
-def test_the_later_entry_of_one_id_says_its_size_and_a_pin_on_either_is_ours() -> None:
-    """As the kubelet: one record, later size, later pin; we hold to both pins."""
-    first, second = UNUSED._replace(size_bytes=10, pinned=True), UNUSED._replace(size_bytes=20)
-    (verdict,) = (
-        v
-        for v in plan(Listing((first, second, PAUSE), sandbox_image_references=KNOWN)).keep
-        if v.size_bytes == 20
-    )
-    assert (verdict.id, verdict.reason, verdict.rule) == (UNUSED.id, Reason.PINNED, Rule.GUARD)
-    later = first._replace(pinned=False), second._replace(pinned=True)
-    (verdict,) = (
-        v
-        for v in plan(Listing((*later, PAUSE), sandbox_image_references=KNOWN)).keep
-        if v.id == UNUSED.id
-    )
-    assert (verdict.reason, verdict.rule) == (Reason.PINNED, Rule.KUBELET)
-
-
-KATA = UNUSED._replace(runtime_handler="kata")
-
-
-@pytest.mark.regression
-def test_one_id_under_two_runtime_handlers_goes_once_with_the_sum_of_the_sizes() -> None:
-    """A removal is by id and takes both; the kubelet with its gate on sends one for each entry."""
-    listed = UNUSED._replace(size_bytes=10), KATA._replace(size_bytes=20), PAUSE
-    (verdict,) = plan(
-        Listing(listed, sandbox_image_references=KNOWN), {KATA.id: ImageRecord(NOW - 500.0)}
-    ).remove
-    assert (verdict.id, verdict.size_bytes, verdict.age_seconds) == (UNUSED.id, 30, 500.0)
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize(
-    ("listed_seconds", "rule"), [(1e6, Rule.GUARD), (120.0, Rule.GUARD), (119.0, Rule.KUBELET)]
-)
-def test_one_id_under_two_runtime_handlers_is_as_young_as_the_younger(
-    listed_seconds: float, rule: Rule
-) -> None:
-    """The kubelet would remove the id for the entry that it listed first, and with it
-    what was pulled a moment ago.
-    """
-    records = {UNUSED.id: ImageRecord(NOW - 60.0, first_listed=NOW - listed_seconds)}
-    made = plan(Listing((UNUSED, KATA, PAUSE), sandbox_image_references=KNOWN), records)
-    assert rules(made)[UNUSED.id] == (Reason.TOO_YOUNG, rule)
-
-
-def test_in_use_under_one_runtime_handler_is_in_use_under_all() -> None:
-    """And so is pinned: what is removed by id is removed for both."""
-    one = container("c", references=(UNUSED.id,))
-    made = plan(Listing((UNUSED, KATA, PAUSE), (one,), sandbox_image_references=KNOWN))
-    assert kept(made)[UNUSED.id] == Reason.IN_USE
-    pinned = plan(
-        Listing((UNUSED._replace(pinned=True), KATA, PAUSE), sandbox_image_references=KNOWN)
-    )
-    assert rules(pinned)[UNUSED.id] == (Reason.PINNED, Rule.GUARD)
-
-
-def test_the_image_of_an_exited_container_is_in_use_for_the_kubelet_too() -> None:
-    """As the kubelet: found by the image id of the container, byte for byte."""
-    one = container("c", state=ContainerState.EXITED, references=(APP.id, "app:1"))
-    made = plan(Listing((APP, PAUSE), (one,), sandbox_image_references=KNOWN))
-    assert rules(made)[APP.id] == (Reason.IN_USE, Rule.KUBELET)
-
-
-@pytest.mark.parametrize(
-    "reference", [bare_hex(APP.id), "app:1", f"docker.io/library/app@{DIGEST}"]
-)
-def test_what_only_the_union_finds_in_use_is_a_guard(reference: str) -> None:
-    """The kubelet compares image ids as they are written; a tag or a digest would
-    not protect the image there.
-    """
+@rows("""
+    entries       known  listed  expected
+    plain         120    120     goes                 exactly old enough
+    plain         119    119     too_young (kubelet)  too young
+    plain         60     120     too_young (guard)    not to the kubelet
+    plain         60     119     too_young (kubelet)  to the kubelet too
+    pinned        500    500     pinned (kubelet)     pinned
+    plain pinned  500    500     pinned (kubelet)     the later pin
+    pinned plain  500    500     pinned (guard)       the earlier pin is ours
+    pinned kata   500    500     pinned (guard)       for one runtime handler
+    plain kata    500    500     goes                 for two, by one removal
+    """)
+def test_why_an_image_stays(entries: str, known: str, listed: str, expected: str) -> None:
+    """An age and a pin are the kubelet's, as far as it knows them; an id that is listed twice is
+    one image. Seconds since it was first detected, and listed."""
+    images = {"plain": UNUSED, "pinned": PINNED, "kata": KATA}
+    record = ImageRecord(NOW - float(known), first_listed=NOW - float(listed))
     made = plan(
-        Listing(
-            (APP, PAUSE), (container("c", references=(reference,)),), sandbox_image_references=KNOWN
-        )
+        listing(images=tuple(images[each] for each in entries.split())), {UNUSED.id: record}
     )
-    assert rules(made)[APP.id] == (Reason.IN_USE, Rule.GUARD)
-
-
-def test_a_second_reference_that_is_an_id_is_a_guard() -> None:
-    """The kubelet compares the image id, or else the image reference, and none
-    of the other fields.
-    """
-    one = container("c", references=("app:1", APP.id))
-    made = plan(Listing((APP, PAUSE), (one,), sandbox_image_references=KNOWN))
-    assert rules(made)[APP.id] == (Reason.IN_USE, Rule.GUARD)
-
-
-@pytest.mark.parametrize(("volume", "rule"), [(APP.id, Rule.KUBELET), ("app:1", Rule.GUARD)])
-def test_an_image_volume_is_the_kubelets_use_where_it_is_a_listed_id(
-    volume: str, rule: Rule
-) -> None:
-    """From v1.35 on the kubelet counts image volumes, compared as they are written."""
-    one = container("c", references=(PAUSE.id,))
-    listing = Listing(
-        (APP, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": ((volume,),)}
-    )
-    assert rules(plan(listing))[APP.id] == (Reason.IN_USE, rule)
-
-
-def test_each_kept_image_says_whose_rule_keeps_it() -> None:
-    """The kubelet knows pins and the minimum age; sandbox image, keep-list and
-    doubt are guards of ours.
-    """
-    pinned, young, kept_one = image(2, "p:1", pinned=True), image(3, "young:1"), image(4, "kept:1")
-    policy = ImageGCPolicy(keep=parse_keep_list(["kept"]))
-    listing = Listing((PAUSE, pinned, young, kept_one), sandbox_image_references=KNOWN)
-    assert rules(plan(listing, {young.id: ImageRecord(NOW - 1.0)}, policy)) == {
-        PAUSE.id: (Reason.SANDBOX_IMAGE, Rule.GUARD),
-        pinned.id: (Reason.PINNED, Rule.KUBELET),
-        young.id: (Reason.TOO_YOUNG, Rule.KUBELET),
-        kept_one.id: (Reason.KEEP_LIST, Rule.GUARD),
-    }
-    assert rules(plan(Listing((young,))))[young.id] == (Reason.SANDBOX_IMAGE_UNKNOWN, Rule.GUARD)
-    doubt = Listing(
-        (young, PAUSE), (container("c", references=()),), sandbox_image_references=KNOWN
-    )
-    assert rules(plan(doubt))[young.id] == (Reason.UNRESOLVED_IMAGE, Rule.GUARD)
-    (goes,) = plan(Listing((UNUSED,), sandbox_image_references=KNOWN)).remove
-    assert goes.rule is Rule.KUBELET
+    assert fates(made) == f"unused {expected}"
 
 
 @pytest.mark.parametrize(
-    ("last_used", "goes"), [(NOW - 0.001, True), (NOW, False), (NOW + 5.0, False)]
+    ("last_used", "expected"), [(NOW - 0.001, "goes"), (NOW, "in_use (kubelet)")]
 )
 def test_an_image_that_was_seen_used_since_the_pass_began_is_skipped(
-    last_used: float, goes: bool
+    last_used: float, expected: str
 ) -> None:
     """Kubelet, freeSpace: last use at or after the start of the pass, by another thread."""
-    made = plan(
-        Listing((UNUSED,), sandbox_image_references=KNOWN), {UNUSED.id: ImageRecord(0.0, last_used)}
+    made = plan(listing(images=(UNUSED,)), {UNUSED.id: ImageRecord(0.0, last_used)})
+    assert fates(made) == f"unused {expected}"
+
+
+def test_a_verdict_says_what_goes_and_a_plan_when_the_next_may() -> None:
+    """Of two entries for one runtime handler the later has the size, of two for two the sum of
+    theirs counts. An image without a record is seen for the first time. A plan waits for the next
+    object, not for the last; an age that only the runtime tells is not the kubelet's."""
+    for entries, size in (((UNUSED, UNUSED._replace(size_bytes=20)), 20), ((UNUSED, KATA), 30)):
+        (verdict,) = plan(listing(images=entries), {UNUSED.id: ImageRecord(NOW - 500.0)}).remove
+        assert (verdict.name, verdict.size_bytes, verdict.age_seconds, verdict.rule) == (
+            *UNUSED.repo_tags,
+            size,
+            500.0,
+            Rule.KUBELET,
+        )
+    new = plan_image_gc(listing(), {APP.id: ImageRecord(NOW - 30.0)}, POLICY, now=NOW)
+    assert fates(new) == "app too_young (kubelet), unused too_young (kubelet)"
+    assert new.eligible_in_seconds == 90.0
+    told = plan(listing(), {UNUSED.id: ImageRecord(0.0, first_listed=NOW - 119.0)})
+    assert [verdict.rule for verdict in told.remove] == [Rule.KUBELET, Rule.GUARD]
+
+
+NOT_PULLED = ImageRecord(0.0, 5.0, pulled=False)
+RECORDS = {
+    "not-pulled": NOT_PULLED,
+    "pulled": replace(NOT_PULLED, pulled=True),
+    "unknown": replace(NOT_PULLED, pulled=None),
+    "never-used": replace(NOT_PULLED, last_used=None),
+}
+
+
+@rows("""
+    keep   record      part   expected
+    auto   not-pulled  all    app goes, unused goes  last
+    false  not-pulled  all    unused goes, app goes  like others
+    true   not-pulled  all    app goes, unused not_pulled (guard)  never
+    true   unknown     all    unused goes, app goes  it may have been pulled
+    true   pulled      all    unused goes, app goes  it was
+    true   never-used  all    unused goes, app goes  it may be on its way to the first pod
+    auto   never-used  all    unused goes, app goes  the same
+    auto   not-pulled  first  app goes, unused not_pulled (guard)  held back until nothing else is enough
+    auto   not-pulled  last   unused goes            and then alone
+    auto   not-pulled  age    app goes, unused not_pulled (guard)  for its age nothing needs its space
+    true   not-pulled  age    app goes, unused not_pulled (guard)  nor here
+    false  not-pulled  age    unused goes, app goes  like others
+    auto   not-pulled  exact  app goes, unused goes  a kubelet would remove it
+    """)
+def test_an_image_that_the_kubelet_did_not_pull_goes_last_or_never(
+    keep: str, record: str, part: str, expected: str
+) -> None:
+    """It was used last at 5 s, the other at 6 s."""
+    records = {UNUSED.id: RECORDS[record], APP.id: ImageRecord(0.0, 6.0, pulled=True)}
+    keeps: bool | Literal["auto"] = "auto" if keep == "auto" else keep == "true"
+    policy = ImageGCPolicy(keep_not_pulled=keeps, max_age_seconds=60.0)
+    made = plan(listing(), records, policy)
+    if part in ("age", "exact"):
+        made = plan_maximum_age(
+            listing(), records, policy, now=NOW, started_at=0.0, exact=part == "exact"
+        )
+    elif part != "all":
+        made = part_of(made, last=part == "last")
+    assert fates(made) == expected
+
+
+# ---- the newest of each repository
+
+
+@rows("""
+    count  records      stays
+    0      1 2 3 4      -        none
+    2      1 2 3 4      3 4      those that were detected last
+    9      1 2 3 4      1 2 3 4  all
+    2      5/9 5/8 5 5  1 2      of those detected together, the ones used last
+    1      5 5 5 5      4        equals go by id
+    """)
+def test_the_newest_of_a_repository_stay_and_the_older_ones_go(
+    count: str, records: str, stays: str
+) -> None:
+    """By a guard of ours. Written as first detected/last used."""
+    images = tuple(image(number, f"registry.example/app:{number}") for number in range(1, 5))
+    known = dict[str, ImageRecord]()
+    for each, times in zip(images, records.split(), strict=True):
+        detected, _, used_at = times.partition("/")
+        known[each.id] = ImageRecord(float(detected), float(used_at) if used_at else None)
+    made = plan(listing(images=images), known, ImageGCPolicy(keep_newest_per_repository=int(count)))
+    newest = [each.id for each in made.keep if each.reason is Reason.NEWEST_OF_REPOSITORY]
+    assert sorted(newest) == [image_id(int(number)) for number in stays.split() if number != "-"]
+    assert len(made.remove) == 4 - len(newest)
+
+
+@rows("""
+    names                              repositories
+    busybox:1 docker.io/library/busybox:2  docker.io/library/busybox    short names
+    localhost:5000/app@sha256:abc      localhost:5000/app           a digest
+    a.example/app:old a.example/new:1  a.example/app a.example/new  in two
+    -                                  -                            in none
+    <none>:<none> <none>@<none>        -                            as Docker lists it
+    """)
+def test_the_repositories_of_an_image(names: str, repositories: str) -> None:
+    """Whatever tag or digest; a short name is one of Docker Hub; one without a name is in none."""
+    tags = names.replace("-", "").split()
+    assert repositories_of(image(1, *tags)) == set(repositories.replace("-", "").split())
+
+
+# ---- the maximum age
+
+
+@rows("""
+    known  unused  mode     expected
+    90000  3601    guarded  maximum_age (kubelet) None     longer
+    90000  3600    guarded  within_limit (kubelet) 0.0     exactly as long
+    90000  3599    exact    within_limit (kubelet) 1.0     shorter
+    3      -       exact    maximum_age (kubelet) None     never used is old
+    3      -       guarded  too_young (guard) 117.0        not to us
+    120    -       guarded  within_limit (guard) 3480.0    from its detection
+    3600   -       guarded  within_limit (guard) 0.0       exactly so long
+    3601   -       guarded  maximum_age (kubelet) None     by both readings
+    60     1       guarded  too_young (kubelet) 60.0       the kubelet keeps it too
+    60     1       exact    within_limit (kubelet) 3599.0  no minimum age
+    7199   3601    old      too_young (guard) 1.0          a longer minimum age
+    7200   3601    old      maximum_age (kubelet) None     is inclusive
+    """)
+def test_an_image_goes_for_its_age(known: str, unused: str, mode: str, expected: str) -> None:
+    """So many seconds since its detection and its last use, by a maximum age of an hour; and how
+    long it still has to wait. Exactly as the kubelet, or with our guards on age."""
+    policy = ImageGCPolicy(min_age_seconds=7200.0 if mode == "old" else 120.0, max_age_seconds=3600)
+    now = 100_000.0
+    record = ImageRecord(now - float(known), None if unused == "-" else now - float(unused))
+    alone = Listing((UNUSED,), sandbox_image_references=KNOWN)
+    made = plan_maximum_age(
+        alone, {UNUSED.id: record}, policy, now=now, started_at=0.0, exact=mode == "exact"
     )
-    assert (removed(made) == [UNUSED.id]) is goes
-    if not goes:
-        assert rules(made)[UNUSED.id] == (Reason.IN_USE, Rule.KUBELET)
-
-
-def test_the_maximum_age_plays_no_part_under_pressure() -> None:
-    """DeleteUnusedImages: what was used a second ago and is unused now may go,
-    whatever the maximum age.
-    """
-    policy = ImageGCPolicy(max_age_seconds=3600.0)
-    used_lately = {UNUSED.id: ImageRecord(0.0, NOW - 1.0)}
-    (verdict,) = plan(
-        Listing((UNUSED,), sandbox_image_references=KNOWN), used_lately, policy
-    ).remove
-    assert verdict.reason is Reason.UNUSED
-
-
-@pytest.mark.parametrize("percent", [0, 80, 100])
-def test_equal_marks_are_accepted_by_the_policy(percent: int) -> None:
-    """By the image manager, that is: the configuration's validation refuses them."""
-    policy = ImageGCPolicy(high_threshold_percent=percent, low_threshold_percent=percent)
-    assert policy.high_threshold_percent == policy.low_threshold_percent
+    (verdict,) = (*made.remove, *made.keep)
+    assert f"{verdict.reason} ({verdict.rule}) {verdict.eligible_in_seconds}" == expected
 
 
 @pytest.mark.parametrize(
-    ("high", "max_age_seconds", "has_work"),
-    [(100, 0.0, False), (100, 1.0, True), (99, 0.0, True), (99, 1.0, True)],
+    ("uptime", "maximum", "sweeps"), [(60, 60, False), (61, 60, True), (61, 0, False)]
 )
-def test_only_a_high_mark_of_100_without_a_maximum_age_has_no_periodic_work(
-    high: int, max_age_seconds: float, has_work: bool
+def test_there_is_no_sweep_until_the_loop_has_run_for_longer_than_the_maximum_age(
+    uptime: float, maximum: float, sweeps: bool
 ) -> None:
-    """Kubelet from v1.30 on: else the loop is started."""
-    policy = ImageGCPolicy(max_age_seconds=max_age_seconds, high_threshold_percent=high)
-    assert policy.has_periodic_work is has_work
+    """Last uses may not be known yet. 0 is off: nothing is said of any image then."""
+    policy = ImageGCPolicy(max_age_seconds=maximum)
+    made = plan_maximum_age(listing(), {}, policy, now=NOW, started_at=NOW - uptime, exact=True)
+    assert (made != Plan()) is sweeps
 
 
-numbers = st.integers(1, 8)
-references = st.sampled_from(
-    [image_id(n) for n in range(1, 9)] + ["app:1", "app:2", bare_hex(image_id(3)), "gone:1"]
-)
+# ---- any node
+
+numbers = range(1, 9)
+tags = ["app:1", "app:2", "x:1"]
+references = st.sampled_from([*map(image_id, numbers), *tags, bare_hex(image_id(3)), "gone:1"])
+pins = st.sampled_from([False, False, False, False, True])
+
+
+def listed_images(number: int) -> st.SearchStrategy[list[Image]]:
+    """One or two entries of an image."""
+    one = st.builds(image, st.just(number), st.sampled_from(tags), pinned=pins)
+    return st.lists(one, min_size=1, max_size=2)
+
+
 listings = st.builds(
     Listing,
-    images=st.lists(
-        st.builds(image, numbers, st.sampled_from(["app:1", "app:2", "x:1"]), pinned=st.booleans()),
-        unique_by=lambda one: one.id,
-    ).map(tuple),
+    images=st.tuples(*map(listed_images, numbers)).map(lambda each: tuple(chain(*each))),
     containers=st.lists(
         st.builds(
             container,
             st.uuids().map(str),
             state=st.sampled_from(ContainerState),
-            references=st.lists(references, max_size=2).map(tuple),
+            references=st.lists(references, min_size=1, max_size=2).map(tuple),
         ),
         max_size=3,
     ).map(tuple),
-    sandbox_image_references=st.none() | st.frozensets(references, max_size=2),
-    resolved=st.sampled_from([{}, {"gone:1": None}]),
+    sandbox_image_references=st.sampled_from([frozenset(), frozenset({"x:1"}), None]),
 )
+times = st.sampled_from([0.0, 5.0, 9_000.0, 9_879.0, 9_880.0, 9_881.0, NOW])
 histories = st.dictionaries(
-    numbers.map(image_id),
-    st.builds(ImageRecord, st.floats(0, NOW), st.none() | st.floats(0, NOW)),
-    max_size=8,
-)
-
-
-keep_lists = st.lists(
-    st.sampled_from(
-        ["app", "app:1", "x", "docker.io/*", "*:2", "*", image_id(2), bare_hex(image_id(3))]
+    st.sampled_from([*map(image_id, numbers)]),
+    st.builds(
+        ImageRecord, times, st.none() | times, st.none() | times, pulled=st.none() | st.booleans()
     ),
-    max_size=2,
-).map(parse_keep_list)
+    min_size=4,
+)
+KEEPS = {"app:1": {"app:1"}, "app": {"app:1", "app:2"}, "*:1": {"app:1", "x:1"}, "none": set()}
+policies = st.builds(
+    ImageGCPolicy,
+    max_age_seconds=st.sampled_from([100.0, 500.0]),
+    keep=st.sampled_from([*KEEPS, "none", "none"]).map(lambda entry: parse_keep_list([entry])),
+    keep_not_pulled=st.sampled_from([True, False]),
+    keep_newest_per_repository=st.integers(0, 2),
+)
 
 
-@given(listings, histories, keep_lists, st.booleans(), st.booleans())
-def test_nothing_is_removed_that_is_used_pinned_kept_or_a_sandboxs(
-    listing: Listing, records: dict[str, ImageRecord], keep: KeepList, aged: bool, exact: bool
+def used(listed: Listing) -> tuple[set[str], bool]:
+    """Which images containers and sandboxes use, and whether all of that can be told."""
+    found: dict[str, set[str]] = {}
+    for each in listed.images:
+        for name in (each.id, bare_hex(each.id), *each.repo_tags):
+            found.setdefault(name, set()).add(each.id)
+    said = [each.image_references for each in listed.containers]
+    sandboxes = listed.sandbox_image_references
+    told = sandboxes is not None
+    for names in said:  # an id settles it; of tags, one is enough
+        told &= any(name in found for name in [n for n in names if len(n) >= 64] or names)
+    for name in sandboxes or ():  # a tag may not be pulled yet
+        told &= name in found or len(name) < 64
+    return set().union(
+        *(found.get(name, set()) for name in (*chain(*said), *(sandboxes or ())))
+    ), told
+
+
+@given(listings, histories, policies, st.sampled_from(["space", "age", "exact"]), st.randoms())
+def test_a_plan_is_the_kubelets_without_what_the_guards_keep(
+    listed: Listing,
+    records: dict[str, ImageRecord],
+    policy: ImageGCPolicy,
+    mode: str,
+    random: Random,
 ) -> None:
-    """Whatever is listed, for space or for age: each image gets one verdict, and what goes is free,
-    old, on no keep-list, and whose users are all known."""
-    policy = replace(POLICY, max_age_seconds=500.0, keep=keep)
-    if aged:
-        made = plan_maximum_age(listing, records, policy, now=NOW, started_at=0.0, exact=exact)
-    else:
-        made = plan_image_gc(listing, records, policy, now=NOW)
-    usage = images_in_use(listing)
-    by_id: dict[str, Image] = {one.id: one for one in listing.images}
-    assert sorted([*removed(made), *kept(made)]) == sorted(by_id)
-    for verdict in made.remove:
-        assert verdict.id not in usage.by_containers | usage.by_sandboxes
-        assert not by_id[verdict.id].pinned
-        assert verdict.id not in keep.kept_ids(listing.images)
-        if not (aged and exact):
-            assert NOW - records[verdict.id].first_detected >= POLICY.min_age_seconds
-    if usage.unresolved or not usage.sandbox_image_known:
-        assert made.remove == ()
+    """The kubelet's rule once more: what goes is never in use by its id nor pinned, for space older
+    than the minimum age, for age unused for longer than the maximum age; the least recently used
+    first. Beside it only what is used in other words, pinned by any entry, on the keep list, among
+    the newest of a repository, young or not pulled stays, and each such verdict is a guard's."""
+    last = {each.id: each for each in listed.images}
+    ids, told = used(listed)
+    known = {each: records.get(each) or ImageRecord(NOW) for each in last}
+    first_said = {each.image_references[0] for each in listed.containers if each.image_references}
+
+    def old(each: str, detected: float) -> tuple[bool, bool]:
+        """Whether it is old enough for space, and for its age."""
+        last_used = known[each].last_used
+        unused = NOW - (detected if last_used is None else last_used)
+        return NOW - detected >= 120.0, unused > policy.max_age_seconds
+
+    kubelets, ours = set(), set()
+    for each, record in known.items():
+        for_space, for_age = old(each, record.first_detected)
+        by_kubelet = record.last_used is None or for_age
+        if mode == "space":
+            by_kubelet = NOW - record.listed_since >= 120.0
+        if (
+            each not in first_said
+            and not last[each].pinned
+            and record.last_use < NOW
+            and by_kubelet
+        ):
+            kubelets.add(each)
+        if {"space": for_space, "age": for_space and for_age, "exact": by_kubelet}[mode]:
+            ours.add(each)
+    for repository in ("app", "x"):
+        of_it = {each.id for each in listed.images if each.repo_tags[0].startswith(repository)}
+        by_age = [(known[each].first_detected, known[each].last_use, each) for each in of_it]
+        ours -= {each for *_, each in sorted(by_age)[::-1][: policy.keep_newest_per_repository]}
+    ours -= ids | {
+        each.id
+        for each in listed.images
+        if each.pinned
+        or KEEPS[policy.keep.entries[0]].intersection(each.repo_tags)
+        or known[each.id].last_use >= NOW
+        or (policy.keep_not_pulled and known[each.id].not_pulled)
+    }
+
+    def make(of: Listing) -> Plan:
+        if mode == "space":
+            return plan_image_gc(of, records, policy, now=NOW)
+        exact = mode == "exact"
+        return plan_maximum_age(of, records, policy, now=NOW, started_at=0.0, exact=exact)
+
+    made = make(listed)
+    order = sorted(ours, key=lambda each: (known[each].last_use, known[each].first_detected, each))
+    assert removed(made) == (order if told else [])
+    assert sorted([*removed(made), *(each.id for each in made.keep)]) == sorted(last)
+    assert all((each.id in kubelets) is (each.rule is Rule.KUBELET) for each in made.remove)
+    assert all(each.rule is Rule.GUARD for each in made.keep if each.id in kubelets)
+    once, shuffled = (
+        replace(
+            listed, images=tuple(order(last.values())), containers=tuple(order(listed.containers))
+        )
+        for order in (list, lambda those: random.sample([*those], len(those)))
+    )
+    assert make(shuffled) == make(once)
 
 
-@given(listings, histories, st.randoms())
-def test_the_order_of_the_listing_changes_nothing(
-    listing: Listing, records: dict[str, ImageRecord], random: Random
+# ---- how much a periodic pass has to free
+
+
+@rows("""
+    capacity             available            high  low  usage  target
+    1000                 150                  85    80   85     50      exactly at the high mark
+    1000                 159                  85    80   85     41      usage is rounded up
+    1000                 160                  85    80   84     None    below it
+    999                  159                  85    80   85     40      the target is rounded down
+    1000                 9                    100   80   100    191     100 acts below 1 % available
+    1000                 10                   100   80   99     None    not at 1 %
+    1000                 205                  80    80   80     -5      nothing may have to go
+    1000                 1200                 85    80   0      None    more than there is
+    1000                 None                 85    80   100    200     unknown is none
+    1000                 -1                   85    80   100    200     nor is less than none
+    1000                 1000                 0     0    0      0       everything is too much
+    9223372036854775807  4611686018427387904  50    50   50     -1      integers
+    """)
+def test_usage_is_rounded_up_and_the_target_is_the_low_mark(
+    capacity: str, available: str, high: str, low: str, usage: str, target: str
 ) -> None:
-    """Plans are made of what is listed, not of where it stood."""
-    images, containers = list(listing.images), list(listing.containers)
+    """Usage in percent and bytes to free, as the kubelet counts them, with both marks."""
 
-    random.shuffle(images)
-    random.shuffle(containers)
-    other = replace(listing, images=tuple(images), containers=tuple(containers))
-    policy = replace(POLICY, max_age_seconds=500.0)
-    assert plan_image_gc(other, records, policy, now=NOW) == plan_image_gc(
-        listing, records, policy, now=NOW
-    )
-    assert plan_maximum_age(other, records, policy, now=NOW, started_at=0.0) == plan_maximum_age(
-        listing, records, policy, now=NOW, started_at=0.0
-    )
+    def number(text: str) -> int | None:
+        return None if text == "None" else int(text)
+
+    policy = ImageGCPolicy(high_threshold_percent=int(high), low_threshold_percent=int(low))
+    decided = decide_space(number(available), int(capacity), policy)
+    assert decided == SpaceDecision(int(usage), int(capacity), number(target))
 
 
-NOT_PULLED = ImageRecord(first_detected=0.0, last_used=5.0, pulled=False)
+@pytest.mark.regression
+def test_less_than_the_target_is_an_event() -> None:
+    """The kubelet's text since 1.35, and before; exactly the target is enough, a target of 0 is
+    reached without any candidate, and below the high mark there is nothing to say."""
+    full = SpaceDecision(usage_percent=91, capacity_bytes=40 * GIB, target_bytes=500)
+    for says_usage, message in (
+        (
+            True,
+            (
+                "Insufficient free disk space on the node's image filesystem (91% of 40.0 GiB used)."
+                " Failed to free sufficient space by deleting unused images (freed 123 bytes)."
+                " Investigate disk usage, as it could be used by active images, logs, volumes, or"
+                " other data."
+            ),
+        ),
+        (
+            False,
+            (
+                "Failed to garbage collect required amount of images. Attempted to free 500 bytes, but"
+                " only found 123 bytes eligible to free."
+            ),
+        ),
+    ):
+        event = not_enough_freed(full, 123, says_usage=says_usage)
+        assert event is not None
+        assert (str(event.reason), event.message) == ("FreeDiskSpaceFailed", message)
+        assert event.values == {**full._asdict(), "freed_bytes": 123}
+    for target, freed in ((500, 500), (0, 0), (-5, 0), (None, 0)):
+        assert not_enough_freed(full._replace(target_bytes=target), freed) is None
+
+
+@rows("""
+    size_bytes        text
+    0                 0 B         nothing
+    1023              1023 B      whole bytes
+    1024              1.0 KiB     one decimal
+    1048575           1024.0 KiB  rounded up
+    1048576           1.0 MiB     a MiB
+    2415919104        2.2 GiB     rounded down
+    5497558138880000  5000.0 TiB  the largest unit
+    """)
+def test_sizes_for_people_have_one_decimal_from_1_kib_on(size_bytes: str, text: str) -> None:
+    """As the kubelet writes them."""
+    assert human_size(int(size_bytes)) == text
 
 
 @pytest.mark.parametrize(
-    ("keep", "order", "reason"),
-    [
-        ("auto", [APP.id, UNUSED.id], Reason.NOT_PULLED),
-        (False, [UNUSED.id, APP.id], Reason.UNUSED),
-        (True, [APP.id], Reason.NOT_PULLED),
-    ],
+    ("high", "maximum", "has_work"), [(100, 0.0, False), (100, 1.0, True), (99, 0.0, True)]
 )
-def test_an_image_that_the_kubelet_did_not_pull_goes_last_or_never(
-    keep: bool | Literal["auto"], order: list[str], reason: Reason
+def test_only_a_high_mark_of_100_without_a_maximum_age_has_no_periodic_work(
+    high: int, maximum: float, has_work: bool
 ) -> None:
-    """It was used last at 5 s, the other at 6 s."""
-    records = {UNUSED.id: NOT_PULLED, APP.id: ImageRecord(0.0, 6.0, pulled=True)}
-    listing = Listing((APP, UNUSED, PAUSE), sandbox_image_references=KNOWN)
-    made = plan(listing, records, replace(POLICY, keep_not_pulled=keep))
-    assert removed(made) == order
-    (verdict,) = [each for each in (*made.remove, *made.keep) if each.id == UNUSED.id]
-    assert verdict.reason == reason
-    assert verdict.rule is (Rule.GUARD if keep is True else Rule.KUBELET)
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        replace(NOT_PULLED, pulled=None),
-        replace(NOT_PULLED, pulled=True),
-        replace(NOT_PULLED, last_used=None),
-    ],
-)
-@pytest.mark.parametrize("keep", ["auto", True])
-def test_what_is_not_known_not_to_be_pulled_is_an_image_like_others(
-    record: ImageRecord, keep: bool | Literal["auto"]
-) -> None:
-    """One that no pod has used is not known to be wanted: it may be on its way to the first."""
-    listing = Listing((UNUSED, PAUSE), sandbox_image_references=KNOWN)
-    made = plan(listing, {UNUSED.id: record}, replace(POLICY, keep_not_pulled=keep))
-    assert [verdict.reason for verdict in made.remove] == [Reason.UNUSED]
-
-
-def test_what_goes_last_is_held_back_until_nothing_else_is_enough() -> None:
-    """The two parts of a plan have each object once."""
-    records = {UNUSED.id: NOT_PULLED}
-    made = plan(Listing((APP, UNUSED, PAUSE), sandbox_image_references=KNOWN), records)
-    first, last = part_of(made), part_of(made, last=True)
-    assert (removed(first), removed(last)) == ([APP.id], [UNUSED.id])
-    assert rules(first) == {**rules(made), UNUSED.id: (Reason.NOT_PULLED, Rule.GUARD)}
-    assert rules(last) == rules(made)
+    """Kubelet from v1.30 on: else the loop is started."""
+    policy = ImageGCPolicy(max_age_seconds=maximum, high_threshold_percent=high)
+    assert policy.has_periodic_work is has_work

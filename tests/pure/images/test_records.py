@@ -1,300 +1,321 @@
-"""What is remembered of images: first seen, last used, and who can testify to an age."""
+"""What is remembered of images: first seen, last used, come back, and who can testify to an age."""
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.engine.effects import Effect, Plan
-from reclaim.functions.table import FUNCTIONS
-from reclaim.functions.unused_images import UnusedImages
 from reclaim.images.records import MOST_GONE, ImageRecords, Loaded, Returned
 from reclaim.kubelet.pull_records import PullRecords, record_names
-from reclaim.types import DELETE_UNUSED_IMAGES, Image, ImageRecord, Reason, Result
-from tests.inline import run_stages
-from tests.pure.contexts import context_of
+from reclaim.types import Image, ImageRecord
 from tests.pure.interrupted import Interruption
-from tests.pure.memory_runtime import MemoryRuntime
-from tests.pure.values import SteppedClock, image, image_id
+from tests.pure.values import image, image_id
+from tests.rows import rows
 
-NONE: frozenset[str] = frozenset()
 ONE, TWO = image_id(1), image_id(2)
-USED = frozenset({ONE})
+KATA = image(1)._replace(runtime_handler="kata")
+WALL = 4900.0  # what the wall clock shows more than the monotonic one, if nothing else is said
+OLD, USED = ImageRecord(-500.0), ImageRecord(-500.0, -100.0)
 
 
-def test_a_new_image_is_first_seen_now_and_never_used() -> None:
-    """Unknown is young."""
-    assert ImageRecords().update([image(1)], NONE, 100.0, wall_now=5000.0) == {
-        ONE: ImageRecord(100.0, None)
-    }
+class Told:
+    """Records, and what they have reported as returned. `pulls`: wall times at which a runtime has
+    pulled images; `earlier`: what is known of the clocks before the first look, as `ImageRecords`
+    takes it."""
 
+    def __init__(
+        self,
+        *pulls: tuple[str, float],
+        earlier: tuple[float, float] | None = None,
+        seed: dict[str, ImageRecord] | None = None,
+    ) -> None:
+        self.told: list[Returned] = []
+        self.asked = 0
+        self.kubelets = PullRecords(problem="not known")
 
-def test_first_detected_is_kept_and_last_used_moves() -> None:
-    """Seen at 100 s, used until 200 s, unused at 300 s."""
-    records = ImageRecords()
-    records.update([image(1)], NONE, 100.0, wall_now=0.0)
-    assert records.update([image(1)], frozenset({ONE}), 200.0, wall_now=0.0) == {
-        ONE: ImageRecord(100.0, 200.0, uses=1)
-    }
-    assert records.update([image(1)], NONE, 300.0, wall_now=0.0) == {
-        ONE: ImageRecord(100.0, 200.0, uses=1)
-    }
-    assert records.records == {ONE: ImageRecord(100.0, 200.0, uses=1)}
+        def pull_times() -> dict[str, float]:
+            self.asked += 1
+            return dict(pulls)
 
-
-def test_a_use_that_goes_on_is_one_spell() -> None:
-    """In use at 100, 200 and 400 s, unused at 300 s: twice."""
-    records = ImageRecords()
-    spells = [
-        records.update([image(1)], in_use, now, wall_now=0.0)[ONE].uses
-        for now, in_use in (
-            (100.0, USED),
-            (200.0, USED),
-            (300.0, NONE),
-            (400.0, USED),
-            (500.0, NONE),
+        self.records = ImageRecords(
+            pull_times,
+            seed,
+            lambda: earlier,
+            on_return=self.told.append,
+            pulls=lambda _: self.kubelets,
         )
-    ]
-    assert spells == [1, 1, 1, 2, 2]
+
+    def see(
+        self, *listed: int | Image, at: float, used: Collection[int] = (), wall: float | None = None
+    ) -> dict[str, ImageRecord]:
+        """One detection."""
+        images = [each if isinstance(each, Image) else image(each) for each in listed]
+        wall_now = at + WALL if wall is None else wall
+        in_use = frozenset(map(image_id, used))
+        return dict(self.records.update(images, in_use, at, wall_now=wall_now))
+
+    def see_one(self, *listed: int | Image, at: float) -> ImageRecord:
+        """The record of ONE after a detection."""
+        return self.see(*(listed or (1,)), at=at)[ONE]
+
+    def returned(self) -> list[tuple[str, str, bool, float]]:
+        """The id of each image, of the one that had gone, whether we removed it, since when."""
+        return [(each.image.id, each.gone_id, each.by_us, each.since) for each in self.told]
 
 
-def test_a_use_that_goes_on_over_a_restart_is_one_spell() -> None:
-    """ONE was in use at the last detection before it, TWO was not: its use is a new one."""
-    records = ImageRecords()
-    records.restore(
-        Loaded({ONE: ImageRecord(-500.0, -100.0, uses=3), TWO: ImageRecord(-500.0, -200.0, uses=3)})
-    )
-    found = records.update([image(1), image(2)], frozenset({ONE, TWO}), 10.0, wall_now=5000.0)
-    assert (found[ONE].uses, found[TWO].uses) == (3, 4)
+def witnessed(*pulls: tuple[str, float]) -> Told:
+    """The clocks are known since 9000 s before the first look, and were not set since."""
+    return Told(*pulls, earlier=(9000.0, 100.0 + WALL - 9000.0))
 
 
-Told = tuple[str, str, bool, float]
-"""The id of the image, of the one that had gone, whether we removed it, and since when it is there.
-"""
+numbers = st.integers(1, 4)
+events = st.one_of(
+    st.tuples(st.just("see"), st.frozensets(numbers), st.frozensets(numbers)),
+    st.tuples(st.sampled_from(["removed", "may be there"]), numbers, st.none()),
+)
 
 
-def reporting(**witness: Any) -> tuple[ImageRecords, list[Told]]:
-    """Records, and what they report as returned."""
-    told: list[Told] = []
+@given(st.lists(st.tuples(events, st.floats(1.0, 100.0)), max_size=12))
+def test_records_are_what_a_ledger_by_hand_says(
+    history: list[tuple[tuple[str, frozenset[int], frozenset[int]] | tuple[str, int, None], float]],
+) -> None:
+    """Whatever is listed, used and removed: an age begins when an image is listed, and again when
+    it was gone; a use that goes on from one detection to the next is one spell; what has gone
+    returns with its uses, and as missed if we removed it. An image that may be there has not
+    returned."""
+    told, known, gone = Told(), dict[int, ImageRecord](), dict[int, ImageRecord]()
+    now, looked_at, returned = 0.0, -1.0, list[tuple[str, str, bool, float]]()
+    for (what, whom, used), step in history:
+        now += step
+        if isinstance(whom, int):
+            told.records.forget(image_id(whom), now if what == "removed" else None)
+            record = known.pop(whom, None)
+            if record is not None and what == "removed":
+                gone[whom] = replace(record, removed=True)
+            now += 1.0
+            continue
+        for number in sorted(whom):
+            record = known.get(number)
+            if record is None:
+                record = ImageRecord(now)
+                if (before := gone.pop(number, None)) is not None:
+                    name = image_id(number)
+                    returned.append((name, name, before.removed, now + WALL))
+                    record = replace(
+                        record,
+                        uses=before.uses,
+                        returned=before.returned + before.removed,
+                        counted_since=before.uses_since if before.uses else None,
+                    )
+            if number in (used or ()):
+                spells = record.uses + (record.last_used != looked_at)
+                record = replace(record, last_used=now, uses=spells)
+            known[number] = record
+        for number in known.keys() - whom:
+            gone[number] = known.pop(number)
+        looked_at = now
+        found = told.see(*sorted(whom), at=now, used=used or ())
+        assert found == {image_id(number): record for number, record in known.items()}
+        assert told.records.gone == {image_id(number): record for number, record in gone.items()}
+    assert told.returned() == returned
 
-    def tell(returned: Returned) -> None:
-        told.append((returned.image.id, returned.gone_id, returned.by_us, returned.since))
 
-    return ImageRecords(**witness, on_return=tell), told
-
-
-def test_an_image_that_we_removed_and_that_comes_back_has_returned() -> None:
-    """It starts a new age, but how often it was used and came back, and since when, is
-    kept. Each return is reported once. Of what something else has removed that is
-    reported too, but not counted."""
-    records, returned = reporting()
-    for now in (100.0, 200.0):
-        records.update([image(1), image(2)], frozenset({ONE, TWO}), now, wall_now=now + 5000.0)
-        records.forget(ONE, now + 1)
-        records.update([], NONE, now + 10, wall_now=now + 5010.0)
-    found = records.update([image(1), image(2)], NONE, 300.0, wall_now=5300.0)
-    used = ImageRecord(300.0, uses=2, counted_since=100.0)
-    assert found == {ONE: replace(used, returned=2), TWO: used}
-    assert records.update([image(1), image(2)], NONE, 310.0, wall_now=5310.0) == found
-    assert returned == [
-        (one, one, by_us, at)
-        for at in (5200.0, 5300.0)
-        for one, by_us in ((ONE, True), (TWO, False))
-    ]
+# ---- what comes back
 
 
 def test_a_return_is_dated_by_the_pull() -> None:
     """The runtime says that it was pulled 60 s after the last detection, 40 s before this one."""
-    records, returned = reporting(
-        pull_times=lambda: {ONE: 5160.0}, earlier=lambda: (9000.0, -3950.0)
-    )
-    records.update([image(1)], NONE, 50.0, wall_now=5050.0)
-    records.forget(ONE, 60.0)
-    records.update([], NONE, 100.0, wall_now=5100.0)
-    records.update([image(1)], NONE, 200.0, wall_now=5200.0)
-    assert returned == [(ONE, ONE, True, 5160.0)]
+    told = Told((ONE, 5060.0), earlier=(9000.0, 50.0 + WALL - 9000.0))
+    told.see(1, at=50.0)
+    told.records.forget(ONE, 60.0)
+    told.see(at=100.0)
+    told.see(1, at=200.0)
+    assert told.returned() == [(ONE, ONE, True, 5060.0)]
 
 
-def test_what_may_be_there_has_not_returned() -> None:
-    """Nobody knows whether the removal did anything: a new age, but nothing came back."""
-    records, returned = reporting()
-    records.update([image(1)], NONE, 100.0, wall_now=0.0)
-    records.forget(ONE)
-    assert records.update([image(1)], NONE, 110.0, wall_now=0.0) == {ONE: ImageRecord(110.0)}
-    assert returned == []
-
-
-def test_an_older_list_does_not_bring_back_what_was_removed_since() -> None:
-    """The list began before the removal, or up to a second before its detection.
-
-    The next one tells.
-    """
-    records, returned = reporting()
-    for there in ([image(1)], []):
-        records.update([image(1)], NONE, 100.0, wall_now=0.0)
-        records.forget(ONE, 110.0)
-        for began in (109.0, 110.5):
-            assert records.update([image(1)], NONE, began, wall_now=0.0) == {
-                ONE: ImageRecord(109.0)
-            }, "it counts as new"
-        assert (returned, records.gone) == ([], {ONE: ImageRecord(100.0, removed=True)})
-        records.update(there, NONE, 111.0, wall_now=0.0)
-        assert [one for one, *_ in returned] == [one.id for one in there]
-        records, returned = reporting()
+@pytest.mark.parametrize("there", [True, False])
+def test_an_older_list_does_not_bring_back_what_was_removed_since(there: bool) -> None:
+    """The list began before the removal, or up to a second before its detection. The next one
+    tells."""
+    told = Told()
+    told.see(1, at=100.0)
+    told.records.forget(ONE, 110.0)
+    for began in (109.0, 110.5):
+        assert told.see(1, at=began) == {ONE: ImageRecord(109.0)}, "it counts as new"
+    assert (told.told, told.records.gone) == ([], {ONE: ImageRecord(100.0, removed=True)})
+    told.see(*[1] * there, at=111.0)
+    assert len(told.told) == there
 
 
 def test_a_tag_that_comes_back_with_other_content_has_returned() -> None:
-    """Unless the image itself is there again: then the tag has only moved.
-
-    An image without a tag is nobody's.
-    """
-    records, returned = reporting()
-    records.update(
-        [image(1, "app:1"), image(2, "<none>:<none>"), image(3)], NONE, 100.0, wall_now=0.0
-    )
+    """Unless the image itself is there again: then the tag has only moved. An image without a tag
+    is nobody's."""
+    told = Told()
+    told.see(image(1, "app:1"), image(2, "<none>:<none>"), 3, at=100.0)
     for number in (1, 2, 3):
-        records.forget(image_id(number), 110.0)
-    found = records.update(
-        [image(4, "other:1", "app:1"), image(5, "<none>:<none>"), image(6)],
-        NONE,
-        200.0,
-        wall_now=0.0,
-    )
-    assert [each[:2] for each in returned] == [(image_id(4), ONE)]
+        told.records.forget(image_id(number), 110.0)
+    found = told.see(image(4, "other:1", "app:1"), image(5, "<none>:<none>"), 6, at=200.0)
     assert found[image_id(4)].returned == 1
-    records.forget(image_id(4), 210.0)
-    records.update([image(7, "other:1"), image(4)], NONE, 300.0, wall_now=0.0)
-    assert [each[:2] for each in returned[1:]] == [(image_id(4), image_id(4))]
-
-
-def test_an_image_is_gone_when_no_runtime_handler_has_it() -> None:
-    """One of two entries goes and comes back: the image was there all along."""
-    records, returned = reporting()
-    for listed in ([image(1), KATA], [KATA], [image(1), KATA]):
-        records.update(listed, NONE, 100.0, wall_now=0.0)
-    assert (returned, records.gone) == ([], {})
-    records.forget(ONE, 110.0)
-    assert records.update([image(1), KATA], NONE, 200.0, wall_now=0.0)[ONE].returned == 1
-    assert len(returned) == 1
-
-
-def test_what_has_gone_is_remembered_over_a_restart() -> None:
-    """Also an image that went while no process looked: its record was
-    restored, and it is not listed.
-    """
-    records, returned = reporting()
-    gone = {
-        ONE: ImageRecord(-900.0, uses=4, returned=2, removed=True),
-        image_id(3): ImageRecord(-900.0),
-    }
-    records.restore(
-        Loaded({TWO: ImageRecord(-500.0, uses=7), image_id(3): ImageRecord(-9.0)}, gone)
-    )
-    assert records.gone.keys() == {ONE}, "an image with a record is not gone"
-    records.update([], NONE, 10.0, wall_now=0.0)
-    assert records.gone[TWO] == ImageRecord(-500.0, uses=7)
-    found = records.update([image(1), image(2)], NONE, 20.0, wall_now=0.0)
-    assert (found[ONE].uses, found[ONE].returned, found[TWO].uses, found[TWO].returned) == (
-        4,
-        3,
-        7,
-        0,
-    )
-    assert [by_us for _, _, by_us, _ in returned] == [True, False]
-
-
-def test_what_was_pulled_again_while_no_process_looked_has_returned() -> None:
-    """A process was killed after a removal, before it saved that.
-
-    Reported once; what stayed has not returned.
-    """
-    # of TWO a moment after its first detection, as far as clocks can say
-    pulls = {ONE: 4950.0, TWO: 4490.1}
-    records, returned = reporting(pull_times=lambda: pulls)
-    saved = {ONE: ImageRecord(-500.0, uses=3), TWO: ImageRecord(-500.0, uses=3)}
-    records.restore(Loaded(saved, saved=(-100.0, 4890.0)))
-    found = records.update([image(1), image(2)], NONE, 10.0, wall_now=5000.0)
-    assert (found[ONE].uses, found[ONE].returned) == (3, 0)
-    assert records.update([image(1), image(2)], NONE, 20.0, wall_now=5010.0) == found
-    assert returned == [(ONE, ONE, False, 4950.0)]
+    told.records.forget(image_id(4), 210.0)
+    told.see(image(7, "other:1"), 4, at=300.0)
+    assert [each[:2] for each in told.returned()] == [(image_id(4), ONE), (image_id(4),) * 2]
 
 
 def test_the_last_thousand_that_went_are_remembered() -> None:
     """A node that pulls for ever needs no more memory."""
-    records = ImageRecords()
-    for number in range(3 * MOST_GONE):
-        records.update([image(number)], NONE, float(number), wall_now=0.0)
-    assert list(records.gone) == [
-        image_id(number) for number in range(2 * MOST_GONE - 1, 3 * MOST_GONE - 1)
-    ]
+    told = Told()
+    for number in range(MOST_GONE + 9):
+        told.see(number, at=float(number))
+    assert list(told.records.gone) == [image_id(number) for number in range(8, MOST_GONE + 8)]
 
 
-def test_an_image_that_comes_back_starts_a_new_age() -> None:
-    """Removed and pulled again it is new."""
-    records = ImageRecords()
-    records.update([image(1), image(2)], frozenset({ONE}), 100.0, wall_now=0.0)
-    assert records.update([image(2)], NONE, 200.0, wall_now=0.0) == {TWO: ImageRecord(100.0)}
-    found = records.update([image(1), image(2)], NONE, 300.0, wall_now=0.0)
-    assert found[ONE] == ImageRecord(300.0, uses=1, counted_since=100.0)
+# ---- over a restart
 
 
-def test_what_is_in_use_but_not_listed_gets_no_record() -> None:
-    """Records are those of the listed images."""
-    assert ImageRecords().update([], frozenset({ONE}), 100.0, wall_now=0.0) == {}
-
-
-def test_one_id_listed_twice_is_one_record() -> None:
-    """As in the kubelet; the later entry's tag is known."""
-    records = ImageRecords()
-    assert records.update([image(1, "a:1"), image(1, "b:1")], NONE, 5.0, wall_now=0.0) == {
-        ONE: ImageRecord(5.0, tag="b:1")
+def test_what_was_remembered_is_confirmed_or_gone() -> None:
+    """What was in use at the last detection before is still the same use; what is not listed has
+    gone, as what had gone before; and what this process knows is not overwritten."""
+    told = Told()
+    told.see(4, at=-300.0)
+    loaded = {
+        ONE: replace(USED, uses=3),
+        TWO: replace(USED, last_used=-200.0, uses=3),
+        image_id(3): replace(OLD, uses=7),
+        image_id(4): OLD,
     }
+    went = {image_id(5): replace(OLD, uses=4, returned=2, removed=True), image_id(4): OLD}
+    told.records.restore(Loaded(loaded, went))
+    assert told.records.records == loaded | {image_id(4): ImageRecord(-300.0)}
+    assert told.records.gone.keys() == {image_id(5)}, "an image with a record is not gone"
+    found = told.see(1, 2, 4, at=10.0, used=[1, 2])
+    assert [(found[each].first_detected, found[each].uses) for each in (ONE, TWO)] == [
+        (-500.0, 3),
+        (-500.0, 4),
+    ]
+    assert told.records.gone[image_id(3)] == loaded[image_id(3)]
+    found = told.see(3, 5, at=20.0)
+    assert [(found[image_id(n)].uses, found[image_id(n)].returned) for n in (3, 5)] == [
+        (7, 0),
+        (4, 3),
+    ]
+    assert [each.by_us for each in told.told] == [False, True]
 
 
-def test_a_seed_is_what_was_remembered_before() -> None:
-    """A record that survived keeps its times; the seed itself is not changed."""
-    seed = {ONE: ImageRecord(-50.0, -10.0)}
-    records = ImageRecords(seed=seed)
-    records.update([image(1)], frozenset({ONE}), 100.0, wall_now=0.0)
-    assert records.records == {ONE: ImageRecord(-50.0, 100.0, uses=1)}
-    assert seed == {ONE: ImageRecord(-50.0, -10.0)}
+@rows("""
+    pulled  first_detected  last_used  listed
+    -       -500            -100       -500    nobody says when
+    4400    -500            -100       -500    there for longer than remembered
+    4610    -290            -100       10      used since it was pulled
+    4860    -40             -          10      the use was another image's
+    9000    10              -          10      as young as can be
+    """)
+def test_what_was_brought_back_is_no_older_than_the_witness_says(
+    pulled: str, first_detected: str, last_used: str, listed: str
+) -> None:
+    """It may have been removed and pulled again while no process detected images. Asked once."""
+    told = Told(*[] if pulled == "-" else [(ONE, float(pulled))])
+    told.records.restore(Loaded({ONE: USED}))
+    found = told.see_one(at=10.0)
+    assert found == told.see_one(at=20.0)
+    assert (found.first_detected, found.listed_since) == (float(first_detected), float(listed))
+    assert found.last_used == (None if last_used == "-" else float(last_used))
+    assert told.asked == 1
 
 
-KATA = image(1)._replace(runtime_handler="kata")
+def test_what_was_pulled_again_while_no_process_looked_has_returned() -> None:
+    """A process was killed after a removal, before it saved that. Reported once; TWO, pulled a
+    moment after its first detection as far as clocks can say, has stayed."""
+    told = Told((ONE, 4860.0), (TWO, 4400.1))
+    used = replace(OLD, uses=3)
+    told.records.restore(Loaded({ONE: used, TWO: used}, saved=(-100.0, WALL - 100.0)))
+    found = told.see(1, 2, at=10.0)
+    assert (found[ONE].uses, found[ONE].returned) == (3, 0)
+    assert told.see(1, 2, at=20.0) == found
+    assert told.returned() == [(ONE, ONE, False, 4860.0)]
+
+
+# ---- who can testify to an age
+
+
+@pytest.mark.regression
+@rows("""
+    pulled  ago   showed       first_detected
+    4100    -     -            100             nobody knows what the wall clock showed before
+    4100    600   4400         -500            known for 600 s: there for those
+    4100    9000  -4000        -800            known for longer than the image is there
+    4100    9000  -4600        -200            10 min ahead since: pulled 5 min ago, or 15
+    4100    9000  -7600        100             an hour ahead since: just now, for all that is known
+    4100    9000  -400         -800            set back since: 15 min ago at least
+    4100    50    -1000000000  100             a clock that began in 1938
+    5000    9000  -4000        100             now
+    9000    9000  -4000        100             in the future
+    """)
+def test_a_witness_counts_as_far_as_the_monotonic_clock_can_vouch_for_it(
+    pulled: str, ago: str, showed: str, first_detected: str
+) -> None:
+    """An image is listed first at 5000 s of the wall clock, which has shown something so long ago.
+    A use and another detection change nothing of when it was listed."""
+    told = Told((ONE, float(pulled)), earlier=None if ago == "-" else (float(ago), float(showed)))
+    expected = ImageRecord(
+        float(first_detected), first_listed=None if first_detected == "100" else 100.0
+    )
+    assert told.see(1, at=100.0) == {ONE: expected}
+    used = told.see(1, at=200.0, used=[1])
+    assert used == {ONE: replace(expected, last_used=200.0, uses=1)}
+    assert (used[ONE].listed_since, told.asked) == (100.0, 1)
+
+
+@pytest.mark.regression
+def test_a_clock_that_is_set_forward_makes_no_pulled_image_old() -> None:
+    """Between two detections an image is pulled and the clock jumps ahead by an hour; later it is
+    set back."""
+    told = Told((ONE, 5030.0), (TWO, 5030.0))
+    told.see(at=100.0)
+    assert told.see(1, at=160.0, wall=8660.0)[ONE] == ImageRecord(130.0, first_listed=160.0)
+    assert told.see(1, 2, at=220.0, wall=5120.0)[TWO] == ImageRecord(160.0, first_listed=220.0)
+
+
+@pytest.mark.regression
+def test_what_was_missing_in_the_detection_before_is_no_older_than_that() -> None:
+    """Whatever its witness says: the clock was wrong for a moment when it was pulled."""
+    told = witnessed((ONE, 1000.0))
+    told.see(2, at=100.0)
+    assert told.see_one(at=160.0) == ImageRecord(100.0, first_listed=160.0)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(("saved_at", "first_detected"), [(4400.0, -500.0), (800.0, 100.0)])
+def test_the_clocks_at_the_save_vouch_for_a_pull_since(
+    saved_at: float, first_detected: float
+) -> None:
+    """The file of records is of this boot: since then the clock was not set, or an hour ahead."""
+    told = Told((ONE, 4000.0))
+    told.records.restore(Loaded({TWO: ImageRecord(-800.0)}, saved=(-500.0, saved_at)))
+    found = told.see(1, 2, at=100.0)
+    assert (found[ONE].first_detected, found[TWO].first_detected) == (first_detected, -800.0)
+
+
+# ---- several entries of one id, several looks at once
 
 
 @pytest.mark.regression
 def test_an_entry_for_another_runtime_handler_makes_an_image_young() -> None:
-    """A removal takes all entries.
-
-    What was known stays known; one that goes changes nothing, until it is back.
-    """
-    records = ImageRecords()
-    records.update([image(1)], USED, 5.0, wall_now=0.0)
+    """A removal takes all entries. What was known stays known; one that goes changes nothing, until
+    it is back; the image is gone when no handler has it. The later entry's tag is known."""
+    told = Told()
+    told.see(1, at=5.0, used=[1])
     both = ImageRecord(9.0, 5.0, first_listed=5.0, uses=1, counted_since=5.0, handlers=("", "kata"))
-    assert records.update([image(1), KATA], NONE, 9.0, wall_now=0.0) == {ONE: both}
-    assert records.update([KATA, image(1)], NONE, 10.0, wall_now=0.0) == {ONE: both}
-    assert records.update([KATA], NONE, 11.0, wall_now=0.0) == {
-        ONE: replace(both, handlers=("kata",))
-    }
-    assert records.update([image(1), KATA], NONE, 12.0, wall_now=0.0) == {
-        ONE: replace(both, first_detected=12.0)
-    }
-    records.forget(ONE)
-    assert records.records == {}
-
-
-def telling(
-    *witnessed: tuple[str, float], earlier: tuple[float, float] | None = (9000.0, -4000.0)
-) -> ImageRecords:
-    """Records with a witness of these ids and wall times. The clocks are known since 9000 s before
-    the first look: at a wall time of 5000 s nobody has set them since."""
-    return ImageRecords(pull_times=lambda: dict(witnessed), earlier=lambda: earlier)
+    assert told.see(1, KATA, at=9.0) == told.see(KATA, 1, at=10.0) == {ONE: both}
+    assert told.see_one(KATA, at=11.0) == replace(both, handlers=("kata",))
+    assert told.see_one(1, KATA, at=12.0) == replace(both, first_detected=12.0)
+    assert (told.told, told.records.gone) == ([], {})
+    told.records.forget(ONE, 13.0)
+    assert told.see_one(1, KATA, at=20.0).returned == len(told.told) == 1
+    assert Told().see_one(image(1, "a:1"), image(1, "b:1"), at=5.0) == ImageRecord(5.0, tag="b:1")
 
 
 @pytest.mark.regression
@@ -302,385 +323,34 @@ def test_a_witness_of_an_id_says_nothing_of_an_entry_that_is_added_to_it() -> No
     """It has seen the first pull; the one for another runtime handler is new, whether or not the
     first is still there, and also after a restart. Of two that are seen for the first time together
     neither is known to be the old one."""
-    records = telling((ONE, 4000.0))
-    records.update([image(1)], NONE, 100.0, wall_now=5000.0)
-    assert records.update([KATA], NONE, 200.0, wall_now=5100.0)[ONE].first_detected == 200.0
-    restored = telling((ONE, 4000.0))
-    restored.restore(Loaded({ONE: ImageRecord(-900.0)}))
-    assert (
-        restored.update([image(1), KATA], NONE, 100.0, wall_now=5000.0)[ONE].first_detected == 100.0
-    )
-    together = telling((ONE, 4000.0)).update([image(1), KATA], NONE, 100.0, wall_now=5000.0)
-    assert together == {ONE: ImageRecord(100.0, handlers=("", "kata"))}
-
-
-@pytest.mark.parametrize(
-    ("witnessed", "record"),
-    [
-        (None, ImageRecord(100.0)),
-        (4000.0, ImageRecord(-900.0, first_listed=100.0)),
-        (5000.0, ImageRecord(100.0)),
-        (9000.0, ImageRecord(100.0)),
-    ],
-)
-def test_a_witness_makes_an_image_as_old_as_it_provably_is(
-    witnessed: float | None, record: ImageRecord
-) -> None:
-    """There for 1000 s, though listed only now; a time in the future makes it
-    no younger than now.
-    """
-    records = telling() if witnessed is None else telling((ONE, witnessed))
-    assert records.update([image(1)], NONE, 100.0, wall_now=5000.0) == {ONE: record}
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize(
-    ("earlier", "first_detected"),
-    [
-        (None, 100.0),  # nobody knows what the wall clock showed before
-        ((600.0, 4400.0), -500.0),  # known for 600 s, in which it was not set: there for those
-        ((9000.0, -4000.0), -800.0),  # known for longer than the image is there, by the wall clock
-        ((9000.0, -4600.0), -200.0),  # 10 min ahead since: it was pulled 5 min ago, or 15
-        ((9000.0, -7600.0), 100.0),  # an hour ahead since: pulled just now, for all that is known
-        ((9000.0, -400.0), -800.0),  # set back since: pulled 15 min ago at least
-        ((50.0, -1e9), 100.0),  # a clock that began in 1938
-    ],
-)
-def test_a_witness_counts_as_far_as_the_monotonic_clock_can_vouch_for_it(
-    earlier: tuple[float, float] | None, first_detected: float
-) -> None:
-    """An image was pulled at 4100 s of the wall clock, and is listed first at 5000 s."""
-    found = telling((ONE, 4100.0), earlier=earlier).update([image(1)], NONE, 100.0, wall_now=5000.0)
-    assert found[ONE].first_detected == first_detected
-
-
-@pytest.mark.regression
-def test_a_clock_that_is_set_forward_makes_no_pulled_image_old() -> None:
-    """Between two detections an image is pulled and the clock jumps ahead by an
-    hour; later it is set back.
-    """
-    records = telling((ONE, 5030.0), (TWO, 5030.0), earlier=None)
-    records.update([], NONE, 100.0, wall_now=5000.0)
-    assert records.update([image(1)], NONE, 160.0, wall_now=8660.0) == {
-        ONE: ImageRecord(130.0, first_listed=160.0)
-    }
-    assert records.update([image(1), image(2)], NONE, 220.0, wall_now=5120.0)[TWO] == ImageRecord(
-        160.0, first_listed=220.0
-    )
-
-
-@pytest.mark.regression
-def test_what_was_missing_in_the_detection_before_is_no_older_than_that() -> None:
-    """Whatever its witness says: the clock was wrong for a moment when it was pulled."""
-    records = telling((ONE, 1000.0))
-    records.update([image(2)], NONE, 100.0, wall_now=5000.0)
-    assert records.update([image(1)], NONE, 160.0, wall_now=5060.0) == {
-        ONE: ImageRecord(100.0, first_listed=160.0)
-    }
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize(
-    ("saved", "first_detected"), [((-500.0, 4400.0), -500.0), ((-500.0, 800.0), 100.0)]
-)
-def test_the_clocks_at_the_save_vouch_for_a_pull_since(
-    saved: tuple[float, float], first_detected: float
-) -> None:
-    """The file of records is of this boot: since then the clock was not set, or an hour ahead."""
-    records = telling((ONE, 4000.0), earlier=None)
-    records.restore(Loaded({TWO: ImageRecord(-800.0)}, saved=saved))
-    found = records.update([image(1), image(2)], NONE, 100.0, wall_now=5000.0)
-    assert (found[ONE].first_detected, found[TWO].first_detected) == (first_detected, -800.0)
-
-
-def test_a_use_changes_nothing_of_when_an_image_was_listed() -> None:
-    """Nor does another detection."""
-    records = telling((ONE, 4000.0))
-    records.update([image(1)], NONE, 100.0, wall_now=5000.0)
-    expected = ImageRecord(-900.0, 200.0, first_listed=100.0, uses=1)
-    assert records.update([image(1)], frozenset({ONE}), 200.0, wall_now=5100.0) == {ONE: expected}
-    assert expected.listed_since == 100.0
-
-
-def test_a_witness_is_asked_only_where_a_record_is_missing() -> None:
-    """What is known by record needs no witness."""
-    asked = 0
-
-    def witness() -> dict[str, float]:
-        nonlocal asked
-        asked += 1
-        return {}
-
-    records = ImageRecords(witness)
-    for now in (1.0, 2.0, 3.0):
-        records.update([image(1), image(2)], NONE, now, wall_now=0.0)
-    assert asked == 1
-
-
-def test_a_copy_of_the_records_is_given_out() -> None:
-    """Changing the answer changes no record."""
-    records = ImageRecords()
-    answer = dict(records.update([image(1)], NONE, 1.0, wall_now=0.0))
-    answer.clear()
-    assert ONE in records.records
-
-
-def test_a_removed_image_that_is_pulled_again_before_the_next_detection_starts_a_new_age() -> None:
-    """Without that it would be as old as the one that was removed, and could go at once again."""
-    records = ImageRecords()
-    records.update([image(1)], frozenset({ONE}), 100.0, wall_now=0.0)
-    records.forget(ONE)
-    records.forget(TWO, 100.0)
-    assert records.records == {}
-    assert records.update([image(1)], NONE, 900.0, wall_now=0.0) == {ONE: ImageRecord(900.0)}
+    told, restored = witnessed((ONE, 4000.0)), witnessed((ONE, 4000.0))
+    told.see(1, at=100.0)
+    assert told.see_one(KATA, at=200.0).first_detected == 200.0
+    restored.records.restore(Loaded({ONE: ImageRecord(-900.0)}))
+    assert restored.see_one(1, KATA, at=100.0).first_detected == 100.0
+    together = witnessed((ONE, 4000.0)).see_one(1, KATA, at=100.0)
+    assert together == ImageRecord(100.0, handlers=("", "kata"))
 
 
 def test_a_look_that_began_earlier_forgets_nothing_and_sets_nothing_back() -> None:
-    """Two passes at a time: the one that listed before a pull reports after the one
-    that saw the new image used.
-    """
-    records = ImageRecords()
-    records.update([image(1), image(2)], frozenset({ONE, TWO}), 200.0, wall_now=0.0)
-    expected = {ONE: ImageRecord(200.0, 200.0, uses=1), TWO: ImageRecord(200.0, 200.0, uses=1)}
-    assert records.update([image(1)], frozenset({ONE}), 150.0, wall_now=0.0) == expected
-    assert records.update([image(1)], NONE, 250.0, wall_now=0.0) == {
-        ONE: ImageRecord(200.0, 200.0, uses=1)
-    }
-
-
-def test_a_record_that_a_late_look_confirmed_is_not_forgotten_by_an_earlier_one() -> None:
-    """An old image, seen at 300 s, is missing in a list of 250 s: that list is
-    not the newest word.
-    """
-    records = telling((ONE, 0.0), earlier=(1000.0, 0.0))
-    records.update([image(1)], NONE, 300.0, wall_now=1000.0)
-    records.update([image(1)], NONE, 200.0, wall_now=900.0)
-    assert records.update([], NONE, 250.0, wall_now=950.0) == {
-        ONE: ImageRecord(-700.0, first_listed=300.0)
-    }
-    assert records.update([], NONE, 301.0, wall_now=1001.0) == {}
-
-
-def test_what_was_brought_back_keeps_its_times_until_it_is_no_longer_listed() -> None:
-    """After a restart: the first detection confirms one image and forgets the other."""
-    records = ImageRecords()
-    records.restore(Loaded({ONE: ImageRecord(-500.0, -100.0), TWO: ImageRecord(-500.0)}))
-    assert records.update([image(1)], NONE, 10.0, wall_now=5000.0) == {
-        ONE: ImageRecord(-500.0, -100.0)
-    }
-
-
-def test_what_this_process_knows_is_not_overwritten_by_what_is_brought_back() -> None:
-    """A file that is read late brings back only what is not known."""
-    records = ImageRecords()
-    records.update([image(1)], NONE, 10.0, wall_now=5000.0)
-    records.restore(Loaded({ONE: ImageRecord(-500.0), TWO: ImageRecord(-500.0)}))
-    assert records.records == {ONE: ImageRecord(10.0), TWO: ImageRecord(-500.0)}
-
-
-@pytest.mark.parametrize(
-    ("witnessed", "expected"),
-    [
-        (None, ImageRecord(-500.0, -100.0)),
-        (4000.0, ImageRecord(-500.0, -100.0)),  # there for 1000 s: not younger than remembered
-        (4700.0, ImageRecord(-290.0, -100.0, 10.0)),  # there for 300 s, used 110 s ago
-        (4950.0, ImageRecord(-40.0, None, 10.0)),  # pulled 50 s ago: the use was another image's
-        (9000.0, ImageRecord(10.0, None, 10.0)),  # in the future: as young as can be
-    ],
-)
-def test_what_was_brought_back_is_no_older_than_the_witness_says(
-    witnessed: float | None, expected: ImageRecord
-) -> None:
-    """It may have been removed and pulled again while no process detected images."""
-    records = ImageRecords(pull_times=lambda: {} if witnessed is None else {ONE: witnessed})
-    records.restore(Loaded({ONE: ImageRecord(-500.0, -100.0)}))
-    assert records.update([image(1)], NONE, 10.0, wall_now=5000.0) == {ONE: expected}
-    assert records.update([image(1)], NONE, 20.0, wall_now=5000.0) == {ONE: expected}  # asked once
-
-
-def test_a_pressure_pass_forgets_what_it_removed() -> None:
-    """The kubelet pulls the image again before the next detection: it is new, and has
-    to be known for 2 minutes.
-    """
-    clock = SteppedClock()
-    runtime = MemoryRuntime(clock)
-    runtime.hold(image(1, "app:1"), image(2, "registry.k8s.io/pause:3.9"))
-    records = ImageRecords(seed={ONE: ImageRecord(0.0)})
-    stages = FUNCTIONS[DELETE_UNUSED_IMAGES].stages
-    result = run_stages(
-        lambda facts: context_of(runtime, clock, records=records, facts=facts), clock, stages
-    )
-    assert [(o.verdict.id, o.result) for o in result.outcomes] == [(ONE, Result.REMOVED)]
-    assert records.records.keys() == {TWO}
-    runtime.hold(image(1, "app:1"))
-    again = run_stages(
-        lambda facts: context_of(runtime, clock, records=records, facts=facts), clock, stages
-    )
-    assert {o.verdict.id: o.verdict.reason for o in again.kept}[ONE] is Reason.TOO_YOUNG
-
-
-@pytest.mark.regression
-def test_a_dry_run_forgets_nothing_of_what_it_would_remove() -> None:
-    """Its row plans images again, without those that it has planned before: they are not gone. An
-    image is dated also once something was left out."""
-    clock = SteppedClock()
-    runtime = MemoryRuntime(clock)
-    runtime.hold(image(1, "app:1"), image(2, "registry.k8s.io/pause:3.9"))
-    records = ImageRecords(seed={ONE: ImageRecord(0.0, uses=3, tag="app:1")})
-
-    def another_comes(effect: Effect) -> None:
-        if isinstance(effect, Plan) and effect.stage.number == 2:
-            clock.step(10.0)
-            runtime.hold(image(3, "new:1"))
-
-    result = run_stages(
-        lambda facts: context_of(runtime, clock, records=records, facts=facts),
-        clock,
-        lambda context: (UnusedImages(context), UnusedImages(context)),
-        dry_run=True,
-        before=another_comes,
-    )
-    assert [(o.verdict.id, o.result) for o in result.outcomes] == [(ONE, Result.PLANNED)]
-    assert ONE not in {outcome.verdict.id for outcome in result.kept}
-    assert (records.records[ONE], records.gone) == (ImageRecord(0.0, uses=3, tag="app:1"), {})
-    assert image_id(3) in records.records
-
-
-def test_two_threads_share_the_records() -> None:
-    """A thousand detections and removals on each of two threads: no error, and no
-    record of what is not listed.
-    """
-    records, errors = ImageRecords(), list[BaseException]()
-
-    def work(own: int) -> None:
-        try:
-            for step in range(1000):
-                records.update([image(1), image(own)], frozenset({ONE}), float(step), wall_now=0.0)
-                records.forget(image_id(own), float(step))
-                assert records.records[ONE].last_used is not None
-        except BaseException as error:  # noqa: BLE001 # the test reports what a thread raised
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(own,)) for own in (2, 3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert records.update([image(1)], NONE, 2000.0, wall_now=0.0) == {
-        ONE: ImageRecord(0.0, 999.0, uses=records.records[ONE].uses)
-    }
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.frozensets(st.integers(1, 4)), st.frozensets(st.integers(1, 4)), st.floats(0, 100)
-        )
-    )
-)
-def test_times_never_lie_in_the_future(
-    detections: list[tuple[frozenset[int], frozenset[int], float]],
-) -> None:
-    """After any history: listed ids have a record, first seen at most now, last used between."""
-    records, now = ImageRecords(), 0.0
-    for listed, used, step in detections:
-        now += step
-        found = records.update(
-            [image(n) for n in listed], frozenset(map(image_id, used)), now, wall_now=0.0
-        )
-        assert found.keys() == {image_id(n) for n in listed}
-        assert all(
-            record.first_detected <= (record.last_used or now) <= now for record in found.values()
-        )
-
-
-CAME = 4000.0
-COMPLETE = PullRecords(complete_since=CAME - 1.0)
-"""The kubelet's records of pulls, of which none can be missing: of no image."""
-PULLED = PullRecords(names=record_names(image(1)))
-UNKNOWN = PullRecords(problem="not known")
-
-
-def judging(came: float | None = CAME) -> tuple[ImageRecords, list[PullRecords]]:
-    """Records beside the kubelet's, which are the last of the list.
-
-    `came`: when the runtime has got ONE.
-    """
-    kubelets = [UNKNOWN]
-    times = {} if came is None else {ONE: came}
-    return (
-        ImageRecords(
-            lambda: times, earlier=lambda: (9000.0, -4000.0), pulls=lambda _: kubelets[-1]
-        ),
-        kubelets,
-    )
-
-
-def known_of_pulls(
-    judged: tuple[ImageRecords, list[PullRecords]], *found: PullRecords
-) -> list[bool | None]:
-    """What is known of ONE after each detection beside these, one every 100 s."""
-    records, kubelets = judged
-    known = []
-    for each in found:
-        kubelets.append(each)
-        now = 100.0 * len(kubelets)
-        known.append(records.update([image(1)], NONE, now, wall_now=5000.0 + now)[ONE].pulled)
-    return known
-
-
-@pytest.mark.parametrize(
-    ("found", "known"),
-    [
-        ((COMPLETE,), [False]),
-        ((PULLED,), [True]),
-        ((UNKNOWN, COMPLETE), [None, False]),  # as soon as the records are known
-        ((PullRecords(), COMPLETE), [None, None]),  # it was decided that it is not known
-        ((COMPLETE, PULLED), [False, True]),  # pulled later
-        ((PULLED, COMPLETE), [True, True]),  # its record was pruned
-        ((COMPLETE, PullRecords(), UNKNOWN), [False, False, False]),
-    ],
-)
-def test_whether_an_image_was_pulled_is_decided_once(
-    found: tuple[PullRecords, ...], known: list[bool | None]
-) -> None:
-    """A missing record shows it only while none can be missing; one that
-    was seen shows it for good.
-    """
-    assert known_of_pulls(judging(), *found) == known
-
-
-def test_without_a_time_at_which_it_came_no_image_was_not_pulled() -> None:
-    """A runtime that does not say leaves it unknown."""
-    assert known_of_pulls(judging(None), COMPLETE, PULLED) == [None, True]
-
-
-def test_what_was_known_of_pulls_survives_a_restart_but_not_another_pull() -> None:
-    """ONE is the image that was there, by clocks that have drifted; TWO came again since,
-    of which nothing is known.
-    """
-    records = telling((ONE, 3900.5), (TWO, 5090.0))
-    records.restore(
-        Loaded({ONE: ImageRecord(-1000.0, pulled=False), TWO: ImageRecord(-1000.0, pulled=True)})
-    )
-    found = records.update([image(1), image(2)], NONE, 100.0, wall_now=5100.0)
-    assert (found[ONE].pulled, found[TWO].pulled) == (False, None)
-
-
-def test_an_image_that_comes_back_is_judged_anew() -> None:
-    """It was imported, and is pulled now; and the other way round, after its record has gone."""
-    judged = judging()
-    for found, known in ((COMPLETE, False), (PULLED, True), (COMPLETE, False)):
-        assert known_of_pulls(judged, found) == [known]
-        judged[0].forget(ONE, removed=100.0)
+    """Two passes at a time: the one that listed before a pull reports after the one that saw the
+    new image used. Nor is what a later look has confirmed missing for an earlier one."""
+    told = Told()
+    expected = told.see(1, 2, at=200.0, used=[1, 2])
+    assert told.see(1, at=150.0, used=[1]) == expected
+    assert told.see(1, at=250.0) == {ONE: expected[ONE]}
+    old = witnessed((ONE, 0.0))
+    old.see(1, at=100.0)
+    old.see(1, at=0.0)
+    assert old.see(at=50.0) == old.see(1, at=100.0)
+    assert old.see(at=101.0) == {}
 
 
 def test_what_is_forgotten_during_a_detection_stays_forgotten() -> None:
     """An image is removed, by another thread, while the detection that still lists it asks for the
     records of pulls: if it is pulled again, it is not as old as the one before."""
-    records = ImageRecords(seed={ONE: ImageRecord(5.0)}, pulls=lambda _: Asked())
-    removal = Interruption(lambda: records.forget(ONE))
+    told = Told(seed={ONE: ImageRecord(5.0)})
+    removal = Interruption(lambda: told.records.forget(ONE))
 
     class Asked(PullRecords):
         """Asked about the image."""
@@ -690,6 +360,55 @@ def test_what_is_forgotten_during_a_detection_stays_forgotten() -> None:
             removal.come()
             return None
 
-    records.update([image(1)], NONE, 100.0, wall_now=0.0)
+    told.kubelets = Asked()
+    told.see(1, at=100.0)
     removal.join()
-    assert records.update([image(1)], NONE, 200.0, wall_now=0.0)[ONE].first_detected == 200.0
+    assert told.see_one(at=200.0).first_detected == 200.0
+
+
+# ---- whether the kubelet has pulled an image
+
+JUDGED = {
+    "no record": PullRecords(complete_since=3999.0),  # of which none can be missing
+    "a record": PullRecords(names=record_names(image(1))),
+    "unknown": PullRecords(problem="not known"),
+    "may be missing": PullRecords(),
+}
+
+
+@rows("""
+    came  found                               known
+    4000  no record                           False              it was not
+    4000  a record                            True               it was
+    4000  unknown, no record                  None False         once they are known
+    4000  may be missing, no record           None None          decided: not known
+    4000  no record, a record                 False True         pulled later
+    4000  a record, no record                 True True          pruned later
+    4000  no record, may be missing, unknown  False False False  once for all
+    -     no record, a record                 None True          nobody says when it came
+    4000  no record, gone, a record, gone, no record  False True False   anew
+    """)
+def test_whether_an_image_was_pulled_is_decided_once(came: str, found: str, known: str) -> None:
+    """By what is known of the kubelet's records in detections one after the other. A missing record
+    shows it only while none can be missing; one that was seen shows it for good."""
+    told = witnessed(*[] if came == "-" else [(ONE, float(came))])
+    answers = []
+    for number, each in enumerate(found.split(", ")):
+        now = 200.0 + 100.0 * number
+        if each == "gone":
+            told.records.forget(ONE, removed=now)
+        else:
+            told.kubelets = JUDGED[each]
+            answers.append(str(told.see_one(at=now).pulled))
+    assert " ".join(answers) == known
+
+
+def test_what_was_known_of_pulls_survives_a_restart_but_not_another_pull() -> None:
+    """ONE is the image that was there, by clocks that have drifted; TWO came again since, of which
+    nothing is known."""
+    told = witnessed((ONE, 3900.5), (TWO, 4990.0))
+    then = ImageRecord(-1000.0)
+    told.records.restore(
+        Loaded({ONE: replace(then, pulled=False), TWO: replace(then, pulled=True)})
+    )
+    assert [each.pulled for each in told.see(1, 2, at=100.0).values()] == [False, None]

@@ -1,11 +1,11 @@
-"""Logs are checked again right before their removal, and a container's log is
-removed before the container.
-"""
+"""Logs are checked again right before their removal, and what is a container's log goes with it."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,17 +28,17 @@ from reclaim.types import (
     ReclaimError,
     RemovalFailed,
     Result,
-    Rule,
     RuntimeUnavailable,
     Verdict,
 )
 from tests.pure.contexts import carried_out, context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container
+from tests.rows import rows
 
-UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"
 ID = "a1b2c3d4e5f6" + "0" * 52
 GONE = Refused(result=Result.ALREADY_GONE)
+Stage = LogDirectories | DanglingLogSymlinks
 
 
 class KnownPods(MemoryPods):
@@ -50,21 +50,20 @@ class KnownPods(MemoryPods):
 
 
 class LogTree:
-    """A log root with one pod that has one container, and the directory of
-    symlinks; a runtime, and pods.
-    """
+    """A log root with one pod that is gone and has one container, and the directory of symlinks; a
+    runtime, and pods."""
 
-    def __init__(self, root: Path, *living_pods: str):
+    def __init__(self, root: Path):
         self.root = root
         self.clock = SteppedClock(at=50.0, wall_at=time.time() + 3600.0)  # an hour from now
         self.runtime = MemoryRuntime(self.clock)
-        self.pods = MemoryPods(*living_pods)
+        self.pods = MemoryPods()
         self.paths = LogPaths(str(root / "pods"), str(root / "containers"))
-        self.pod = root / "pods" / f"ns_p_{UID}"
-        self.log = self.pod / "app" / "0.log"
-        self.links = root / "containers"
+        self.pod, self.links = root / "pods" / "ns_p_u", root / "containers"
+        self.app = self.pod / "app"
+        self.log = self.app / "0.log"
         self.link = self.links / symlink_name("p", "ns", "app", container_id=ID)
-        self.log.parent.mkdir(parents=True)
+        self.app.mkdir(parents=True)
         self.links.mkdir()
         self.log.write_text("a line\n")
         self.link.symlink_to(self.log)
@@ -83,49 +82,63 @@ class LogTree:
         context = context_of(self.runtime, self.clock, pods, log_paths=self.paths)
         return DanglingLogSymlinks(context, self.paths.container_logs_dir)
 
-    def plan_pods(self) -> tuple[Plan, LogDirectories]:
-        """The plan of the log root, and its stage."""
-        stage = self.directories()
+    def dead(self, stage: Stage) -> tuple[Verdict, Stage]:
+        """The one object of a plan, which may go, and the stage; the link dangles."""
+        if isinstance(stage, DanglingLogSymlinks):
+            self.log.unlink(missing_ok=True)
         plan = stage.plan()
         assert plan is not None
-        return plan, stage
-
-    def plan_links(self, *, known: bool = False) -> tuple[Plan, DanglingLogSymlinks]:
-        """The plan of the symlinks, and its stage."""
-        stage = self.symlinks(known=known)
-        return stage.plan(), stage
-
-    def dead_link(self, *, known: bool = False) -> tuple[Verdict, DanglingLogSymlinks]:
-        """The one link, which dangles and may go, and its stage."""
-        self.log.unlink(missing_ok=True)
-        plan, stage = self.plan_links(known=known)
         (verdict,) = plan.remove
         return verdict, stage
 
-    def kept_links(self, *, known: bool = False) -> dict[str, str]:
-        """Why each link stays, by the beginning of its name."""
-        return {
-            verdict.name.partition("-")[0]: verdict.reason
-            for verdict in self.plan_links(known=known)[0].keep
-        }
+    def happens(self, what: str, where: str = "") -> None:
+        """Something changes: a file, the pod, its container or the runtime."""
+        places = {"root": self.pod.parent, "pod": self.pod, "pod/new": self.pod / "new"}
+        places |= {"log": self.log, "link": self.link, "links": self.links}
+        match what:
+            case "move":
+                replaced(places[where])
+            case "touch":
+                places[where].touch()
+            case "mkdir":
+                places[where].mkdir()
+            case "dangle":
+                places[where].symlink_to(self.app / "1.log")
+            case "alive":
+                self.pods.uids.add("u")
+            case "away":
+                self.runtime.away = True
+            case "RUNNING" | "EXITED":
+                self.runtime.hold(container(ID, state=ContainerState(what)))
 
-    def remove_log(self, status: ContainerStatus) -> int:
-        """Removes the log of a container; how many files and links went."""
+    def why_kept(self, *, known: bool = False) -> dict[str, str]:
+        """Why each link stays, by the beginning of its name."""
+        plan = self.symlinks(known=known).plan()
+        return {each.name.partition("-")[0]: each.reason for each in plan.keep}
+
+    def dangle(self, *names: str) -> None:
+        """Links with these names to the log, which does not exist."""
+        self.log.unlink(missing_ok=True)
+        for name in names:
+            (self.links / name).symlink_to(self.log)
+
+    def remove_log(self, **fields: str | ContainerState) -> int:
+        """Removes the log of a container of which the runtime says this; how many files and links
+        went."""
+        status = ContainerStatus(
+            ID,
+            ContainerState.EXITED,
+            name="app",
+            pod_name="p",
+            pod_namespace="ns",
+            log_path=str(self.log),
+        )
         before = self._files()
-        remove_container_log(status, self.paths)
+        remove_container_log(status._replace(**fields), self.paths)  # type: ignore[arg-type] # fields as they come
         return before - self._files()
 
     def _files(self) -> int:
         return sum(path.is_symlink() or not path.is_dir() for path in self.root.rglob("*"))
-
-    def status(
-        self, state: ContainerState = ContainerState.EXITED, log_path: str | None = None
-    ) -> ContainerStatus:
-        """What the runtime says of the container."""
-        path = str(self.log) if log_path is None else log_path
-        return ContainerStatus(
-            ID, state, name="app", pod_name="p", pod_namespace="ns", log_path=path
-        )
 
 
 @pytest.fixture
@@ -134,433 +147,268 @@ def tree(tmp_path: Path) -> LogTree:
     return LogTree(tmp_path)
 
 
-# ---- pod log directories
+# ---- what has changed since the plan
 
 
-def test_the_log_directory_of_a_gone_pod_is_removed(tree: LogTree) -> None:
-    """Checked, removed, absent; the link is kept, and dangles."""
-    plan, remover = tree.plan_pods()
-    (verdict,) = plan.remove
-    assert (verdict.reason, verdict.pod_uid, verdict.id) == (Reason.POD_GONE, UID, tree.pod.name)
-    assert remover.check(verdict) == Ready(50.0)
-    assert remover.present(verdict)
-    assert remover.remove(verdict)
-    assert not remover.present(verdict)
-    assert remover.check(verdict) == GONE
-    assert not remover.remove(verdict)
-    assert not tree.pod.exists()
-    assert tree.link.is_symlink()
+def replaced(path: Path, how: Callable[[Path], object] = lambda _: None) -> None:
+    """It is moved away, and something else may have the name now."""
+    path.rename(path.with_name(f"moved {path.name}"))
+    how(path)
 
 
-def test_a_pod_that_has_appeared_again_keeps_its_log(tree: LogTree) -> None:
-    """Its directory is checked right before the removal."""
-    plan, remover = tree.plan_pods()
-    tree.pods.uids.add(UID)
-    assert remover.check(plan.remove[0]) == Refused(Reason.POD_ALIVE)
+STAGES: dict[str, Callable[[LogTree], Stage]] = {
+    "pod": LogTree.directories,
+    "link": LogTree.symlinks,
+    "link, known": lambda tree: tree.symlinks(known=True),
+}
 
 
-def test_a_log_directory_that_was_touched_since_the_plan_is_kept(tree: LogTree) -> None:
-    """Another process made a file in it."""
-    plan, remover = tree.plan_pods()
-    (tree.pod / "new").mkdir()
-    assert remover.check(plan.remove[0]) == Refused(Reason.TOO_YOUNG)
-
-
-def test_another_directory_of_the_name_is_kept(tree: LogTree) -> None:
-    """It is not the planned one: check and removal refuse it, and the planned
-    one counts as absent.
-    """
-    plan, remover = tree.plan_pods()
-    (verdict,) = plan.remove
-    tree.pod.rename(tree.pod.with_name("moved"))
-    tree.pod.mkdir()
-    assert remover.check(verdict) == Refused(Reason.TOO_YOUNG)
-    with pytest.raises(RemovalFailed, match="changed at the last moment"):
-        remover.remove(verdict)
-    assert not remover.present(verdict)
-    assert tree.pod.is_dir()
-
-
-@pytest.mark.parametrize(("dry_run", "result"), [(False, Result.REMOVED), (True, Result.PLANNED)])
-def test_a_pass_removes_it(tree: LogTree, dry_run: bool, result: Result) -> None:
-    """A dry run is the same without the one call."""
-    (outcome,) = carried_out(*tree.plan_pods(), tree.clock, dry_run=dry_run)
-    assert outcome.result is result
-    assert tree.pod.exists() is dry_run
-
-
-def test_names_that_are_not_utf_8_are_distinguished_and_removed(tree: LogTree) -> None:
-    """By the kubelet's rules, which remove every unknown name: entries are
-    distinguished by bytes.
-    """
-    for name in (b"ns_p_\xff", rb"ns_p_\xff"):
-        os.mkdir(os.path.join(os.fsencode(tree.paths.pod_logs_dir), name))
-    plan, remover = tree.plan_pods()
-    verdicts = plan.remove + plan.keep
-    assert len({verdict.id for verdict in verdicts}) == 3
-    for verdict in verdicts:
-        assert remover.remove(verdict)
-    assert os.listdir(tree.paths.pod_logs_dir) == []
+@rows("""
+    planned      happens                 answer              removal
+    pod          -                       -                   gone     nothing
+    link         -                       -                   gone     nothing to a link
+    pod          alive                   pod_alive           gone     the pod is there
+    pod          touch pod/new           too_young           kept     a file was made
+    pod          move pod, mkdir pod     too_young           kept     another directory
+    pod          move root               -                   nothing  no root
+    pod          move root, touch root   unreadable          kept     a file for a root
+    link         RUNNING                 rotating            gone     it runs
+    link         EXITED                  -                   gone     it has exited
+    link         touch log               target_exists       kept     its log is back
+    link         move link, dangle link  too_young           kept     another link
+    link         move link, touch link   -                   nothing  a file for a link
+    link         move links              -                   nothing  no directory of links
+    link         away                    incomplete_listing  gone     the runtime is down
+    link, known  away                    -                   gone     to the kubelet it has no container
+    """)
+def test_what_has_changed_since_the_plan_stays_there(
+    tree: LogTree, planned: str, happens: str, answer: str, removal: str
+) -> None:
+    """Checked right before its removal; by which it is looked at once more, without a question to
+    anybody: what is there by then under the name is not touched. What has not changed goes, once."""
+    verdict, stage = tree.dead(STAGES[planned](tree))
+    path = tree.pod if planned == "pod" else tree.link
+    assert stage.present(verdict)
+    for action in happens.split(", "):
+        tree.happens(*action.split())
+    there = os.path.lexists(path)
+    kept = Refused(Reason(answer)) if answer != "-" else Ready(50.0)
+    assert stage.check(verdict) == (GONE if removal == "nothing" else kept)
+    found = "kept"
+    with suppress(RemovalFailed):
+        found = "gone" if stage.remove(verdict) else "nothing"
+    assert found == removal
+    assert os.path.lexists(path) is (there and removal != "gone")
+    if removal == "gone":
+        assert not stage.present(verdict)
+        assert not stage.remove(verdict)
 
 
 def test_a_log_root_that_cannot_be_read_says_so(tree: LogTree) -> None:
-    """Missing, or not a directory: the kubelet fails the stage, too."""
-    plan, remover = tree.plan_pods()
-    tree.pod.parent.rename(tree.pod.parent.with_name("elsewhere"))
+    """Missing, or not a directory: the kubelet fails the stage, too. Without a directory of links
+    there are none, as the kubelet's pattern matches nothing."""
+    verdict, stage = tree.dead(tree.directories())
+    replaced(tree.root / "pods")
     with pytest.raises(ReclaimError, match="No such file"):
         tree.directories().plan()
-    assert remover.check(plan.remove[0]) == GONE
-    Path(tree.paths.pod_logs_dir).write_text("")
+    (tree.root / "pods").touch()
     with pytest.raises(ReclaimError, match="Not a directory"):
         tree.directories().plan()
-    assert remover.check(plan.remove[0]) == Refused(Reason.UNREADABLE)
     with pytest.raises(RuntimeUnavailable):
-        remover.present(plan.remove[0])
-    with pytest.raises(RemovalFailed):
-        remover.remove(plan.remove[0])
+        stage.present(verdict)
+    replaced(tree.links)
+    assert tree.symlinks().plan() == Plan()
 
 
 @pytest.mark.regression
 @pytest.mark.parametrize("when", ["before the plan", "after the plan", "after the check"])
-def test_a_log_root_that_is_a_symlink_is_not_followed(
-    tree: LogTree, tmp_path: Path, when: str
-) -> None:
-    """Neither for the plan, nor for the check, nor for the removal, although an entry
-    of that name is behind it.
-    """
-    plan, remover = tree.plan_pods()
-    (verdict,) = plan.remove
+def test_a_log_root_that_is_a_symlink_is_not_followed(tree: LogTree, when: str) -> None:
+    """Neither for the plan, nor for the check, nor for the removal, although an entry of that name
+    is behind it."""
+    verdict, stage = tree.dead(tree.directories())
     if when == "after the check":
-        assert remover.check(verdict) == Ready(50.0)
-    tree.pod.parent.rename(tmp_path / "elsewhere")
-    Path(tree.paths.pod_logs_dir).symlink_to(tmp_path / "elsewhere")
+        assert stage.check(verdict) == Ready(50.0)
+    replaced(tree.root / "pods", lambda root: root.symlink_to(tree.root / "moved pods"))
     with pytest.raises(ReclaimError, match="it is a symlink, which is not followed"):
         tree.directories().plan()
     if when == "after the plan":
-        assert remover.check(verdict) == GONE
-    assert not remover.remove(verdict)
-    assert tree.remove_log(tree.status()) == 1, "the link alone"
-    assert (tmp_path / "elsewhere" / tree.pod.name / "app" / "0.log").exists()
+        assert stage.check(verdict) == GONE
+    assert not stage.remove(verdict)
+    assert tree.remove_log() == 1, "the link alone"
+    assert (tree.root / "moved pods" / "ns_p_u" / "app" / "0.log").exists()
 
 
 @pytest.mark.regression
-def test_a_directory_of_links_that_is_a_symlink_is_not_followed(
-    tree: LogTree, tmp_path: Path
-) -> None:
+def test_a_directory_of_links_that_is_a_symlink_is_not_followed(tree: LogTree) -> None:
     """As if it did not exist."""
-    verdict, remover = tree.dead_link()
-    tree.links.rename(tmp_path / "elsewhere")
-    tree.links.symlink_to(tmp_path / "elsewhere")
-    assert tree.plan_links(known=True)[0] == tree.plan_links()[0] == Plan()
-    assert remover.check(verdict) == GONE
-    assert not remover.remove(verdict)
-    assert tree.remove_log(tree.status()) == 0
-    assert (tmp_path / "elsewhere" / tree.link.name).is_symlink()
+    verdict, stage = tree.dead(tree.symlinks())
+    replaced(tree.links, lambda links: links.symlink_to(tree.root / "moved containers"))
+    for known in (False, True):
+        assert tree.symlinks(known=known).plan() == Plan()
+    assert stage.check(verdict) == GONE
+    assert not stage.remove(verdict)
+    assert tree.remove_log() == 0
+    assert (tree.root / "moved containers" / tree.link.name).is_symlink()
 
 
-# ---- log symlinks
+# ---- whole passes
 
 
-def test_a_dangling_link_of_an_unknown_container_is_removed(tree: LogTree) -> None:
-    """The container is asked about, the link checked, removed, absent."""
-    verdict, remover = tree.dead_link()
-    assert (verdict.id, verdict.pod_uid, verdict.reason) == (tree.link.name, UID, Reason.DANGLING)
-    assert remover.check(verdict) == Ready(50.0)
-    assert remover.present(verdict)
-    assert remover.remove(verdict)
-    assert not tree.link.is_symlink()
-    assert not remover.present(verdict)
-    assert remover.check(verdict) == GONE
-    assert not remover.remove(verdict)
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_pass_removes_what_is_gone_and_what_leads_nowhere(tree: LogTree, dry_run: bool) -> None:
+    """Also directories by bytes that are not UTF-8, which are distinguished; links of containers
+    that are unknown and exited, not that of one that runs. A dry run is the same without the
+    calls."""
+    running = "2" * 64
+    tree.runtime.hold(container("1" * 64), container(running, state=ContainerState.RUNNING))
+    for container_id in tree.runtime.containers:
+        tree.dangle(symlink_name("p", "ns", "app", container_id=container_id))
+    for name in (b"ns_p_\xff", rb"ns_p_\xff"):
+        os.mkdir(os.path.join(os.fsencode(tree.paths.pod_logs_dir), name))
+    outcomes = []
+    for stage in (tree.symlinks(), tree.directories()):
+        plan = stage.plan()
+        assert plan is not None
+        outcomes += carried_out(Plan(plan.remove), stage, tree.clock, dry_run=dry_run)
+    result = Result.PLANNED if dry_run else Result.REMOVED
+    assert [outcome.result for outcome in outcomes] == [result] * 3
+    assert tree.pod.exists() is dry_run
+    assert len(os.listdir(tree.links)) == (3 if dry_run else 1)
 
 
 def test_only_dangling_symlinks_named_log_are_planned(tree: LogTree) -> None:
-    """Kept: a file, a directory, a link of another name, one to a target elsewhere
-    and one to an existing log.
-    """
-    (tree.links / f"file-{ID}.log").write_text("")
+    """Kept: a file, a directory, a link of another name, one to a target elsewhere and one to an
+    existing log. One of an earlier root goes by the kubelet's rules alone: a guard does not even
+    follow it."""
+    (tree.links / f"file-{ID}.log").touch()
     (tree.links / f"directory-{ID}.log").mkdir()
-    (tree.links / f"other-{ID}.txt").symlink_to("/nowhere")
-    (tree.links / f"foreign-{ID}.log").symlink_to("/nowhere")
-    (tree.links / f"relative-{ID}.log").symlink_to("../pods/a/b/0.log")
-    (tree.links / f"climbing-{ID}.log").symlink_to(f"{tree.paths.pod_logs_dir}/../../a/0.log")
-    (tree.links / f"loop-{ID}.log").symlink_to(tree.links / f"loop-{ID}.log")
-    foreign = dict.fromkeys(("foreign", "relative", "climbing", "loop"), Reason.NOT_KUBELETS)
-    assert tree.kept_links() == foreign | {"p_ns_app": Reason.TARGET_EXISTS}
-    kubelets = dict.fromkeys(("foreign", "relative", "climbing"), Reason.NOT_KUBELETS)
-    expected = kubelets | {"loop": Reason.UNREADABLE, "p_ns_app": Reason.TARGET_EXISTS}
-    assert tree.kept_links(known=True) == expected
-
-
-@pytest.mark.parametrize(("known", "goes"), [(False, False), (True, True)])
-def test_a_link_of_an_earlier_log_root_goes_by_the_kubelets_rules_alone(
-    tree: LogTree, known: bool, goes: bool
-) -> None:
-    """A guard does not even follow it."""
-    earlier = tree.links / symlink_name("q", "ns", "app", container_id=ID)
-    earlier.symlink_to("/nowhere/ns_q_u/app/0.log")
-    plan, _ = tree.plan_links(known=known)
-    assert [verdict.id for verdict in plan.remove] == [earlier.name] * goes
+    for name, target in {
+        f"other-{ID}.txt": "/nowhere",
+        f"foreign-{ID}.log": "/nowhere",
+        f"relative-{ID}.log": "../pods/a/b/0.log",
+        f"climbing-{ID}.log": f"{tree.paths.pod_logs_dir}/../../a/0.log",
+        f"loop-{ID}.log": str(tree.links / f"loop-{ID}.log"),
+    }.items():
+        (tree.links / name).symlink_to(target)
+    expected = dict.fromkeys(("foreign", "relative", "climbing", "loop"), Reason.NOT_KUBELETS)
+    expected["p_ns_app"] = Reason.TARGET_EXISTS
+    assert tree.why_kept() == expected
+    assert tree.why_kept(known=True) == {**expected, "loop": Reason.UNREADABLE}
+    earlier = symlink_name("q", "ns", "app", container_id=ID)
+    (tree.links / earlier).symlink_to("/nowhere/ns_q_u/app/0.log")
+    for known in (False, True):
+        plan = tree.symlinks(known=known).plan()
+        assert [verdict.id for verdict in plan.remove] == [earlier] * known
 
 
 @pytest.mark.regression
 @pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "short.log",
-        "syslog.log",
-        f"app-{ID}.log",
-        f"p_app-{ID}.log",
-        f"P_ns_app-{ID}.log",
-        f"_ns_app-{ID}.log",
-    ],
-)
 def test_a_link_that_is_not_named_as_the_kubelet_names_it_is_kept(
-    tree: LogTree, name: str, known: bool
+    tree: LogTree, known: bool
 ) -> None:
     """In every mode, and the runtime is not asked about it."""
-    tree.link.rename(tree.links / name)
-    tree.log.unlink()
-    plan, _ = tree.plan_links(known=known)
-    assert [(verdict.reason, verdict.rule) for verdict in plan.keep] == [
-        (Reason.NOT_KUBELETS, Rule.GUARD)
-    ]
-    assert plan.remove == ()
-    assert tree.runtime.calls == []
-
-
-def test_a_link_of_a_container_that_runs_by_now_is_kept(tree: LogTree) -> None:
-    """Its log is being rotated, whatever the state was when the plan was made."""
-    verdict, remover = tree.dead_link()
-    tree.runtime.hold(container(ID, state=ContainerState.RUNNING))
-    assert remover.check(verdict) == Refused(Reason.ROTATING)
-    tree.runtime.set_state(ID, ContainerState.EXITED)
-    assert remover.check(verdict) == Ready(50.0)
-
-
-def test_a_link_whose_log_is_back_is_kept(tree: LogTree) -> None:
-    """The runtime has opened it anew: both the check and the removal itself notice."""
-    verdict, remover = tree.dead_link()
-    tree.log.write_text("")
-    assert remover.check(verdict) == Refused(Reason.TARGET_EXISTS)
-    with pytest.raises(RemovalFailed, match="target_exists"):
-        remover.remove(verdict)
-    assert tree.link.is_symlink()
-
-
-def test_another_link_of_the_name_is_kept(tree: LogTree) -> None:
-    """One with another target, although that does not exist either; and a file."""
-    verdict, remover = tree.dead_link()
     tree.link.unlink()
-    tree.link.symlink_to(tree.log.with_name("1.log"))
-    assert remover.check(verdict) == Refused(Reason.TOO_YOUNG)
-    with pytest.raises(RemovalFailed):
-        remover.remove(verdict)
-    assert not remover.present(verdict)
-    tree.link.unlink()
-    tree.link.write_text("")
-    assert remover.check(verdict) == GONE
-    assert not remover.remove(verdict)
-    assert tree.link.exists()
+    tree.dangle("short.log", f"app-{ID}.log", f"P_ns_app-{ID}.log")
+    plan = tree.symlinks(known=known).plan()
+    assert {verdict.reason for verdict in plan.keep} == {Reason.NOT_KUBELETS}
+    assert (len(plan.keep), tree.runtime.calls) == (3, [])
 
 
-def test_a_pass_removes_dead_links_and_no_others(tree: LogTree) -> None:
-    """Three links of containers that are unknown, exited and running."""
-    tree.log.unlink()
-    for number, state in ((1, ContainerState.EXITED), (2, ContainerState.RUNNING)):
-        container_id = f"{number}" * 64
-        tree.runtime.hold(container(container_id, state=state))
-        (tree.links / symlink_name("p", "ns", "app", container_id=container_id)).symlink_to(
-            tree.log
-        )
-    plan, remover = tree.plan_links()
-    assert [verdict.reason for verdict in plan.keep] == [Reason.ROTATING]
-    outcomes = carried_out(Plan(plan.remove), remover, tree.clock)
-    assert [outcome.result for outcome in outcomes] == [Result.REMOVED, Result.REMOVED]
-    assert os.listdir(tree.links) == [symlink_name("p", "ns", "app", container_id="2" * 64)]
-
-
-def test_a_runtime_that_is_down_keeps_the_links(tree: LogTree) -> None:
-    """In the plan and right before; by the kubelet's rules any error counts as
-    "no such container".
-    """
-    verdict, stage = tree.dead_link()
-    _, kubelets = tree.dead_link(known=True)
+@pytest.mark.parametrize("known", [False, True])
+def test_after_two_errors_no_more_requests_are_sent(tree: LogTree, known: bool) -> None:
+    """Of 5 dangling links two are asked for. The others have no answer, and are kept by the
+    kubelet's rules too, to which an error counts as "no such container". Two links of one container
+    are asked for once."""
+    tree.dangle(symlink_name("q", "ns", "app", container_id=ID))
+    assert len(tree.symlinks(known=known).plan().remove) == 2
+    assert tree.runtime.calls.count("container_status") == 1
+    tree.dangle(*(f"p_ns_app-{number}{ID[1:]}.log" for number in range(5)))
     tree.runtime.away = True
-    assert stage.check(verdict) == Refused(Reason.INCOMPLETE_LISTING)
-    assert kubelets.check(verdict) == Ready(50.0)
-    plan, _ = tree.plan_links()
-    assert [kept.reason for kept in plan.keep] == [Reason.INCOMPLETE_LISTING]
-
-
-@pytest.mark.parametrize(("known", "going"), [(False, 0), (True, 2)])
-def test_after_two_errors_no_more_requests_are_sent(tree: LogTree, known: bool, going: int) -> None:
-    """Of 5 dangling links two are asked for.
-
-    The others have no answer, and are kept by the kubelet's rules too.
-    """
-    for number in range(5):
-        (tree.links / f"p_ns_app-{number}{ID[1:]}.log").symlink_to(tree.log.with_name("9.log"))
-    tree.runtime.away = True
-    plan, _ = tree.plan_links(known=known)
+    tree.runtime.calls.clear()
+    plan = tree.symlinks(known=known).plan()
     assert tree.runtime.calls == ["container_status"] * 2
-    assert len(plan.remove) == going
-
-
-def test_two_links_of_one_container_are_asked_for_once(tree: LogTree) -> None:
-    """By the id in their names."""
-    tree.runtime.hold(container(ID))
-    (tree.links / symlink_name("q", "ns", "app", container_id=ID)).symlink_to(tree.log)
-    tree.log.unlink()
-    plan, _ = tree.plan_links()
-    assert len(plan.remove) == 2
-    assert tree.runtime.calls == ["container_status"]
+    assert len(plan.remove) == 2 * known
 
 
 def test_the_beginning_of_an_id_may_be_asked_for(tree: LogTree) -> None:
-    """Only for reading; a text that is too short causes no request, an answer about
-    another container is none.
-    """
+    """Only for reading; a text that is too short causes no request, an answer about another
+    container is none."""
     tree.runtime.hold(container(ID))
     assert ask_state(tree.runtime, ID[:6]) is ContainerState.EXITED
     assert ask_state(tree.runtime, "feedfeed") is NoState.NO_CONTAINER
+    asked = len(tree.runtime.calls)
+    assert {ask_state(tree.runtime, short) for short in (ID[:5], "")} == {NoState.NO_CONTAINER}
+    assert len(tree.runtime.calls) == asked
     tree.runtime.says_nothing = True
     assert ask_state(tree.runtime, ID) is NoState.NO_STATUS
-    tree.runtime.calls.clear()
-    assert ask_state(tree.runtime, ID[:5]) is ask_state(tree.runtime, "") is NoState.NO_CONTAINER
-    assert tree.runtime.calls == []
-
-
-def test_without_a_directory_of_links_there_are_none(tree: LogTree) -> None:
-    """As the kubelet's pattern matches nothing."""
-    verdict, remover = tree.dead_link()
-    tree.link.unlink()
-    tree.links.rmdir()
-    assert tree.plan_links()[0] == Plan()
-    assert remover.check(verdict) == GONE
-    assert not remover.present(verdict)
 
 
 # ---- a container's log
 
 
 def test_a_containers_log_is_removed_with_its_copies_and_its_link(tree: LogTree) -> None:
-    """Current, rotated, compressed, temporary, and the symlink:
-
-    5; the log of the next attempt is kept.
-    """
-    for name in (
-        "0.log.20261121-101112",
-        "0.log.20261121-091011.gz",
-        "0.log.20261121-081011.tmp",
-        "1.log",
-        "10.log",
-    ):
-        (tree.log.parent / name).write_text("")
-    assert tree.remove_log(tree.status()) == 5
-    assert sorted(os.listdir(tree.log.parent)) == ["1.log", "10.log"]
+    """Current, rotated, compressed, temporary, and the symlink: 5; the log of the next attempt is
+    kept. Not of a container that has not exited. Missing directories are no error."""
+    for name in ("0.log.1", "0.log.2.gz", "0.log.3.tmp", "1.log", "10.log"):
+        (tree.app / name).touch()
+    for state in set(ContainerState) - {ContainerState.EXITED}:
+        assert tree.remove_log(state=state) == 0
+    assert tree.remove_log() == 5
+    assert sorted(os.listdir(tree.app)) == ["1.log", "10.log"]
     assert not tree.link.is_symlink()
-    assert tree.remove_log(tree.status()) == 0
+    replaced(tree.links)
+    for gone in (tree.app, tree.pod, tree.root / "pods"):
+        replaced(gone)
+        assert tree.remove_log() == 0
 
 
 @pytest.mark.parametrize(
-    "state", [ContainerState.RUNNING, ContainerState.CREATED, ContainerState.UNKNOWN]
-)
-def test_the_log_of_a_container_that_has_not_exited_is_kept(
-    tree: LogTree, state: ContainerState
-) -> None:
-    """Whatever becomes of the container."""
-    assert tree.remove_log(tree.status(state)) == 0
-    assert tree.log.exists()
-
-
-@pytest.mark.parametrize(
-    "log_path",
-    ["", "0.log", "*", "/", "../pods/a/b/0.log", "{root}/../x/y/0.log", "{root}/*/app/0.log"],
+    "log_path", ["", "0.log", "*", "/", "../pods/a/b/0.log", "R/../x/y/0.log", "R/*/app/0.log"]
 )
 def test_a_hostile_log_path_means_no_log_files(
     tree: LogTree, monkeypatch: pytest.MonkeyPatch, log_path: str
 ) -> None:
     """Nothing is deleted, not in the working directory either, and the container may be removed."""
-    monkeypatch.chdir(tree.log.parent)
-    assert tree.remove_log(tree.status(log_path=log_path.format(root=tree.paths.pod_logs_dir))) == 0
+    monkeypatch.chdir(tree.app)
+    assert tree.remove_log(log_path=log_path.replace("R", tree.paths.pod_logs_dir)) == 0
     assert tree.log.exists()
     assert tree.link.is_symlink()
 
 
-@pytest.mark.parametrize("which", ["pod", "app"])
-def test_a_symlink_on_the_way_to_a_log_keeps_the_container(
-    tree: LogTree, tmp_path: Path, which: str
-) -> None:
-    """The pod's directory, or the container's: its target is untouched, and the removal fails."""
-    elsewhere = tmp_path / "elsewhere"
+@pytest.mark.parametrize("which", ["pod", "app", "log"])
+def test_no_symlink_on_the_way_to_a_log_is_followed(tree: LogTree, which: str) -> None:
+    """In the place of the pod's directory, or the container's, it keeps the container, as does a
+    file; in the place of the log, as with cri-dockerd, it goes without what it leads to."""
+    elsewhere = tree.root / "elsewhere"
     (elsewhere / "app").mkdir(parents=True)
-    for canary in (elsewhere / "0.log", elsewhere / "app" / "0.log"):
+    canaries = [elsewhere / "0.log", elsewhere / "app" / "0.log"]
+    for canary in canaries:
         canary.write_text("canary")
-    replaced = tree.pod if which == "pod" else tree.pod / "app"
-    replaced.rename(tmp_path / "moved")
-    replaced.symlink_to(elsewhere)
-    with pytest.raises(RemovalFailed, match="is kept"):
-        tree.remove_log(tree.status())
-    assert (
-        (elsewhere / "0.log").read_text() == (elsewhere / "app" / "0.log").read_text() == "canary"
-    )
-    assert tree.link.is_symlink()
-
-
-def test_a_log_that_is_a_symlink_is_removed_without_what_it_leads_to(
-    tree: LogTree, tmp_path: Path
-) -> None:
-    """As with cri-dockerd, where the log is a link to one of Docker's files."""
-    (tmp_path / "docker.log").write_text("docker's")
-    tree.log.unlink()
-    tree.log.symlink_to(tmp_path / "docker.log")
-    assert tree.remove_log(tree.status()) == 2
-    assert (tmp_path / "docker.log").read_text() == "docker's"
+    at = {"pod": tree.pod, "app": tree.app, "log": tree.log}[which]
+    replaced(at, lambda path: path.symlink_to(canaries[0] if which == "log" else elsewhere))
+    if which == "log":
+        assert tree.remove_log() == 2
+    else:
+        with pytest.raises(RemovalFailed, match="is kept"):
+            tree.remove_log()
+        at.unlink()
+        at.touch()
+        with pytest.raises(RemovalFailed):
+            tree.remove_log()
+        assert tree.link.is_symlink()
+    assert {canary.read_text() for canary in canaries} == {"canary"}
 
 
 def test_only_a_link_to_this_very_log_is_removed_with_it(tree: LogTree) -> None:
-    """Two containers with the longest names share the name of a link, which
-    belongs to the other one.
-    """
-    tree.link.unlink()
-    tree.link.symlink_to(tree.log.with_name("1.log"))
-    assert tree.remove_log(tree.status()) == 1
+    """Two containers with the longest names share the name of a link, which belongs to the other
+    one. Labels come from the client that made the container: a hostile name names no link."""
+    for pod_name in ("../p", "a/b", "p\0"):
+        assert tree.remove_log(pod_name=pod_name) == 1
+        tree.log.touch()
+    assert tree.link.is_symlink()
+    replaced(tree.link, lambda link: link.symlink_to(tree.app / "1.log"))
+    assert tree.remove_log() == 1
     assert tree.link.is_symlink()
     tree.link.unlink()
-    tree.link.write_text("")
-    assert tree.remove_log(tree.status()) == 0
-    assert tree.link.exists()
-
-
-@pytest.mark.parametrize("pod_name", ["../p", "a/b", "p\0"])
-def test_a_hostile_pod_name_names_no_link(tree: LogTree, pod_name: str) -> None:
-    """Labels come from the client that made the container; the log itself is removed."""
-    container_status = tree.status()._replace(pod_name=pod_name)
-    assert tree.remove_log(container_status) == 1
-    assert tree.link.is_symlink()
-
-
-def test_missing_directories_are_no_error(tree: LogTree) -> None:
-    """Nothing is left of the log: the container may be removed."""
-    tree.log.unlink()
-    tree.log.parent.rmdir()
-    tree.link.unlink()
-    tree.links.rmdir()
-    assert tree.remove_log(tree.status()) == 0
-    tree.pod.rmdir()
-    tree.pod.parent.rmdir()
-    assert tree.remove_log(tree.status()) == 0
-
-
-def test_a_log_that_cannot_be_read_keeps_the_container(tree: LogTree) -> None:
-    """A file in the place of the container's directory is an error, and the link
-    is kept for the next pass.
-    """
-    tree.log.unlink()
-    tree.log.parent.rmdir()
-    tree.log.parent.write_text("")
-    with pytest.raises(RemovalFailed):
-        tree.remove_log(tree.status())
-    assert tree.link.is_symlink()
+    tree.link.touch()
+    assert tree.remove_log() == 0
