@@ -506,6 +506,7 @@ def test_a_change_since_may_have_been_a_prune(kubelet: Kubelet) -> None:
         (2.0, [runs(OTHER, NOW - HOUR)._replace(image_references=())], None),
         (2.0, [runs(OTHER, 0.0)], None),
     ],
+    ids=["it runs since", "or it was pruned before", "no pod's", "no image", "no time"],
 )
 def test_a_container_whose_images_record_is_older_shows_that_nothing_was_pruned_since(
     kubelet: Kubelet, recorded: float, containers: list[Container], since: float | None
