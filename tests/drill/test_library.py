@@ -51,7 +51,8 @@ def test_a_scenario_of_the_library_holds(name: str) -> None:
     assert_self_contained(html)
     shown = "".join(tree(html).itertext())
     assert name in shown
-    assert [each.name for each in (*run.removals, *run.checks) if each.name not in shown] == []
+    names = [each.name for each in run.removals] + [each.name for each in run.checks]
+    assert [each for each in names if each not in shown] == []
     suite = tree(junit_xml(run)).find("testsuite")
     assert suite is not None
     assert suite.get("tests") == str(len(suite.findall("testcase"))) == str(len(run.checks))

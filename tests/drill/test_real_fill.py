@@ -166,7 +166,7 @@ def left(disk: Path) -> tuple[int, int]:
     return found.f_bavail * found.f_frsize, found.f_ffree
 
 
-def filled(disk: Path, grows: Grows, *arguments: int) -> Fill:
+def filled(disk: Path, grows: Grows, *arguments: Any) -> Fill:
     """Fills, and waits until it is done."""
     made = Fill(Order(str(disk), grows, *arguments))
     assert came_true(lambda: not made.goes_on())

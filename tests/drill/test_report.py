@@ -176,9 +176,10 @@ def test_hostile_names_are_escaped_everywhere() -> None:
         faults=(FaultOccurrence(HOSTILE, 1.0),),
         pressures=(PressurePeriod(HOSTILE, 0.0, 1.0),),
     )
+    texts: dict[str, Any] = dict.fromkeys(("scenario", "why", "filesystem", "layout"), HOSTILE)
     hostile = replace(
         run,
-        **dict.fromkeys(("scenario", "why", "filesystem", "layout"), HOSTILE),
+        **texts,
         marks=[replace(mark, value=HOSTILE) for mark in run.marks],
         conditions=[replace(period, condition=HOSTILE) for period in run.conditions],
     )

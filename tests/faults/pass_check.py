@@ -128,12 +128,13 @@ def pass_without_fault(node: PopulatedNode) -> Findings:
     """The same without a fault, after which nothing removable is left; once more, as a daemon's
     next pass, where a busy machine made a check too old to remove by it."""
     node.populate()
+    findings = pass_under_fault(node)
     for _ in range(MOST_PASSES):
-        findings = pass_under_fault(node)
         if findings.record is None or all(
             each.result is not Result.UNANSWERED for each in findings.record.removals
         ):
             break
+        findings = pass_under_fault(node)
     findings.wrong += [f"{left} is left over" for left in node.leftovers()]
     return findings
 

@@ -69,8 +69,8 @@ def hung(tmp_path: Path) -> Iterator[Path]:
 
 LATE = "did not answer within 2 s"
 REFUSED = "did not answer within"
-PRUNE = {"name": "prune", "exec": ["{}/program"], "frees": "nodefs", "timeout": "1s"}
-BALLAST = {"name": "ReleaseBallast", "file": "{}/ballast", "size": "1Mi", "frees": "nodefs"}
+PRUNE: Fields = {"name": "prune", "exec": ["{}/program"], "frees": "nodefs", "timeout": "1s"}
+BALLAST: Fields = {"name": "ReleaseBallast", "file": "{}/ballast", "size": "1Mi", "frees": "nodefs"}
 TOKEN: Fields = {
     "kubeletEndpoint": "https://127.0.0.1:1",
     "kubeletTokenFile": "{}/token",
@@ -93,7 +93,7 @@ def commands() -> Iterator[Command]:
     """Every command beside every file that it reads."""
     for function in (PRUNE, BALLAST):
         row = {"nodefs.available": [function["name"], "DeleteUnusedImages"]}
-        fields = {"reclaimFunctions": [function], "reclaimTable": row}
+        fields: Fields = {"reclaimFunctions": [function], "reclaimTable": row}
         for name in ("doctor", "plan"):  # they look at the file
             yield Command(name, fields, (0, 1, 3), LATE)
         for name in ("check", "config"):
