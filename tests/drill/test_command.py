@@ -1,5 +1,4 @@
-"""`reclaimd drill` as a command: lists, checks, several scenarios, and that it leaves nothing
-behind."""
+"""`reclaimd drill` as a command: checks, several scenarios, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -12,16 +11,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.scenario import library
-from tests.drill.documents import document, scenario
-from tests.drill.runs import run
+from tests.drill.documents import document
 from tests.drill.test_report import tree
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd, reclaimd_here
 from tests.sockets.mounts import need_mounts
 
 WEB = "registry.example/web:1"
-CROWD = [{"name": "job", "count": 100, "image": WEB, "state": "running", "writes": "0"}]
 
 
 def written(directory: Path, name: str, **changes: object) -> str:
@@ -29,13 +24,6 @@ def written(directory: Path, name: str, **changes: object) -> str:
     path = directory / f"{name}.yaml"
     path.write_text(json.dumps(document(name=name, **changes)))
     return str(path)
-
-
-def test_the_list_gives_every_scenario_its_reason() -> None:
-    """One line for each: the name and the reason."""
-    lines = reclaimd_here("drill", "--list").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == list(library())
-    assert all(line.endswith(".") for line in lines)
 
 
 def test_a_file_is_checked_without_being_run(tmp_path: Path) -> None:
@@ -121,15 +109,3 @@ def test_a_drill_that_is_stopped_removes_its_node(tmp_path: Path) -> None:
             assert process.wait(60.0) == 130
         assert built
         assert os.listdir(temporary) == []
-
-
-def test_a_node_that_cannot_be_built_is_an_error(tmp_path: Path) -> None:
-    """Too small for what its pods have written, exit 1 and a sentence; or with too few inodes."""
-    need_mounts()
-    path = written(tmp_path, "small", node={"size": "30Mi"})
-    process = reclaimd("drill", path, "--report", str(tmp_path / "report"))
-    assert process.returncode == 1
-    assert "does not fit" in process.stderr
-    assert "Traceback" not in process.stderr
-    with pytest.raises(EmbeddedNodeError, match="No space left on device"):
-        run(scenario(node={"inodes": 100, "pods": CROWD}))

@@ -75,15 +75,6 @@ def test_a_fault_takes_its_calls(faults: list[MethodFault], ends: str) -> None:
     assert letters(*faults, count=len(ends)) == ends
 
 
-def test_a_probability_is_repeatable_with_its_seed() -> None:
-    """About a third of 300 calls fail, the same ones each time, and others with another seed."""
-    first, again, other = (
-        letters(images(Fail(), probability=1 / 3, seed=seed), count=300) for seed in (1, 1, 2)
-    )
-    assert first == again != other
-    assert 70 < first.count("F") < 130
-
-
 def test_what_the_faults_do() -> None:
     """A pretended call does nothing; a cut sends half of the list before its error; the mapping
     shows the first fault, and has no method that there is not."""
@@ -113,13 +104,6 @@ def test_a_distortion_changes_a_copy() -> None:
         entries = distorted(LIST, how).containers
         assert {each.labels["io.kubernetes.pod.uid"] for each in entries} == {"u"}
     assert LIST.SerializeToString(deterministic=True) == before
-    for how, ids in (
-        (Distortion.HALF_LIST, "a b"),
-        (Distortion.DUPLICATE_ENTRIES, "a b c a b c"),
-        (Distortion.ROTATED_IDS, "b c a"),
-        (Distortion.EMPTY_IDS, "  "),
-    ):
-        assert " ".join(each.id[:1] for each in distorted(LIST, how).containers) == ids, how
     huge = {each.metadata.name for each in distorted(LIST, Distortion.HUGE_NAMES).containers}
     assert len(huge) == 3
     assert all(len(name) > HUGE_NAME_CHARACTERS - 8 for name in huge)
