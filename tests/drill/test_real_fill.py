@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from eviction.drill.pressure.fill_program import PREFIX, Order
 from eviction.drill.pressure.real_fill_plan import plan_fill, plan_lines
@@ -75,55 +76,19 @@ def observed(*, single: bool = False, **of_nodefs: int) -> SignalObservations:
     return SignalObservations(signals, layout, 0.0, filesystems=found)
 
 
+PLANS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("real_fill.yaml").read_text())
 BYTES = {"grows": "bytes", "rate": "100Mi", "amount": "1Gi"}
-FILES = {"grows": "inodes", "rate": "1000", "amount": "10000", "fileSize": "5Ki"}
-PRESSED = scenario(pressure=[BYTES])
-PLANS: dict[str, tuple[Any, SignalObservations, int]] = {
-    "half of the pressure crosses the highest mark, the soft one": (PRESSED, observed(), 1),
-    "with one filesystem the marks of all roles count": (PRESSED, observed(single=True), 1),
-    "close to the mark there is no prefill": (
-        PRESSED,
-        observed(available_bytes=12 * GIB + 100 * MIB),
-        1,
-    ),
-    "small files take a block each": (scenario(pressure=[BYTES, FILES]), observed(), 1),
-    "until the disk is full, half a second of it to the mark": (
-        scenario(pressure=[{**BYTES, "amount": "full"}]),
-        observed(),
-        1,
-    ),
-    "two seconds of it": (
-        scenario(pressure=[{"grows": "bytes", "rate": "100Mi", "for": "2s"}]),
-        observed(),
-        1,
-    ),
-    "another filesystem": (PRESSED, observed(), 9),
-    "another role": (scenario(pressure=[{**BYTES, "where": "imagefs"}]), observed(), 1),
-    "already under pressure": (PRESSED, observed(available_bytes=12 * GIB), 1),
-    "too much": (scenario(pressure=[{**BYTES, "amount": "30Gi"}]), observed(), 1),
-    "no mark": (scenario(pressure=[{**FILES, "where": "imagefs"}]), observed(), 2),
-    "a log": (
-        scenario(pressure={"grows": "log", "pod": "web", "amount": "1Mi"}),
-        observed(),
-        1,
-    ),
-    "faults": (scenario(faults=[{"action": "restart", "at": "1s"}]), observed(), 1),
-    "a reboot": (scenario(node={"rebooted": True}), observed(), 1),
-    "millions of files": (
-        scenario(pressure=[FILES]),
-        observed(inodes_free=3_000_000, inodes_total=5_000_000),
-        1,
-    ),
-}
 
 
 def test_the_plan_of_a_fill_or_why_it_is_refused() -> None:
     """All that a person has to confirm, with the exact amounts: the prefill, the mark, what is
     left, what is never filled, the kubelet's marks that may be crossed on the way."""
     stories = []
-    for name, (made, seen, device) in PLANS.items():
+    for name, row in PLANS.items():
+        made = scenario(pressure=row.get("pressure", [BYTES]), **row.get("scenario", {}))
+        seen = observed(**row.get("node", {}))
         try:
-            plan = plan_fill(made, seen, MARKS, device_id=device)
+            plan = plan_fill(made, seen, MARKS, device_id=row.get("device", 1))
         except ScenarioError as error:
             lines = [f"refused: {error}"]
         else:

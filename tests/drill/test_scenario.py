@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
@@ -48,19 +49,8 @@ from tests.nodes.full_server import METHODS
 from tests.pages import DRILL, code_blocks
 from tests.schemas import problems, schema_of, validator
 
-RICH = {
-    **document(),
-    "pressure": [
-        {"grows": "bytes", "rate": "60Mi", "amount": "full", "for": "10s", "holds": "0s", "where": "nodefs"},
-        {"grows": "log", "rate": "1Mi", "amount": "2Mi", "pod": "web", "remains": False},
-        {"grows": "pull", "rate": "1Mi", "image": {"name": "registry.example/new", "size": "1Mi", "age": "1m"}},
-    ],
-    "faults": [
-        {"action": "away", "at": "1s", "lasts": "1s"},
-        {"action": "delay", "method": "RemoveImage", "at": "1s", "by": "1s"},
-        {"action": "cut", "method": "ListImages", "at": "0s", "times": 1},
-    ],
-}  # fmt: skip
+HERE = Path(__file__).parent
+RICH: dict[str, Any] = {**document(), **yaml.safe_load((HERE / "rich.yaml").read_text())}
 
 
 def refusal(written: Any) -> str | None:
@@ -74,7 +64,7 @@ def refusal(written: Any) -> str | None:
 
 def test_a_wrong_scenario_is_refused_in_one_sentence_by_field() -> None:
     """With what is allowed. A marked one has a wrong form, which the schema refuses, too."""
-    rows = read_document(str(Path(__file__).with_name("refused.yaml")), trusted_only=False)
+    rows = yaml.safe_load((HERE / "refused.yaml").read_text())
     gone = {f"{field}, which there was": {"node": {field: "x"}} for field in GONE_FIELDS}
     stories = []
     for name, changes in {**rows, **gone}.items():
@@ -84,7 +74,7 @@ def test_a_wrong_scenario_is_refused_in_one_sentence_by_field() -> None:
         assert said is not None, name
         assert "\n" not in said
         stories.append(f"{name}\n  {also}{said}\n")
-    expect(Path(__file__).with_name("refused.txt"), "".join(stories))
+    expect(HERE / "refused.txt", "".join(stories))
 
 
 @pytest.mark.parametrize(("text", "said"), [("name: a\nname: b\n", "twice"), ("- a\n", "mapping")])
