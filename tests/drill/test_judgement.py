@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eviction.drill.judgement.judge import Check, Response, judge, judge_real, would_start
@@ -116,6 +116,7 @@ copies = st.tuples(
 )
 
 
+@settings(deadline=None)
 @given(st.sampled_from(KNOWN_STATES), st.lists(copies, max_size=6))
 def test_what_would_start_is_what_the_kubelets_rule_starts(
     state: PodState, given_copies: list[tuple[str, str, ContainerState, int]]

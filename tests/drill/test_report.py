@@ -14,7 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eviction.cli.drill import files_of
@@ -191,6 +191,7 @@ def test_hostile_names_are_escaped_everywhere() -> None:
     assert_self_contained(page(hostile))
 
 
+@settings(deadline=None)
 @given(st.data(), st.integers(4, 60), st.integers(4, 40))
 def test_a_long_timeline_keeps_the_lowest_point_of_every_line(
     data: st.DataObject, count: int, most: int
@@ -218,6 +219,7 @@ texts = st.text(max_size=20)
 events = st.builds(Event, texts, texts, seconds, st.none() | seconds)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(seconds, amounts), max_size=20),
     st.lists(st.builds(MarkLine, texts, amounts), max_size=5),
@@ -240,6 +242,7 @@ def test_whatever_is_drawn_is_well_formed(
         assert "nan" not in {text for each in drawn.iter() for text in each.attrib.values()}
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=5))
 def test_labels_of_marks_stay_apart_and_in_the_chart(marked: list[float]) -> None:
     """In the order of the marks: more is higher."""

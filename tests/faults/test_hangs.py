@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+import yaml
 
 from eviction.surface.control_client import NotAskedError, ask
 from reclaim.cri.client import CriClient
@@ -67,53 +68,8 @@ def hung(tmp_path: Path) -> Iterator[Path]:
 
 # ---- commands, all at once: most of each is waiting
 
-LATE = "did not answer within 2 s"
-REFUSED = "did not answer within"
-PRUNE: Fields = {"name": "prune", "exec": ["{}/program"], "frees": "nodefs", "timeout": "1s"}
-BALLAST: Fields = {"name": "ReleaseBallast", "file": "{}/ballast", "size": "1Mi", "frees": "nodefs"}
-TOKEN: Fields = {
-    "kubeletEndpoint": "https://127.0.0.1:1",
-    "kubeletTokenFile": "{}/token",
-    "kubeletInsecureSkipVerify": True,
-}
+COMMANDS: list[Fields] = yaml.safe_load(Path(__file__).with_name("hung.yaml").read_text())
 KUBELETS = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-
-
-class Command(NamedTuple):
-    """A command with fields of the configuration, None for a file that hangs itself; how it may
-    end, and what it says in the first place."""
-
-    name: str
-    fields: Fields | None
-    codes: tuple[int, ...]
-    said: str = ""
-
-
-def commands() -> Iterator[Command]:
-    """Every command beside every file that it reads."""
-    for function in (PRUNE, BALLAST):
-        row = {"nodefs.available": [function["name"], "DeleteUnusedImages"]}
-        fields: Fields = {"reclaimFunctions": [function], "reclaimTable": row}
-        for name in ("doctor", "plan"):  # they look at the file
-            yield Command(name, fields, (0, 1, 3), LATE)
-        for name in ("check", "config"):
-            yield Command(name, fields, (0, 1, 3))
-    for fields in ({"kubeletConfig": "{}/kubelet.yaml"}, {"kubeletConfigDir": "{}"}):
-        yield Command("doctor", fields, (1,), REFUSED)  # its first finding
-        for name in ("run", "plan", "check", "config"):
-            yield Command(name, fields, (2,), REFUSED)
-    for name in ("run", "reclaim", "check", "config"):  # also one that asks the daemon first
-        said = f"reclaimd: {{}}/reclaimd.yaml: cannot be read: it {LATE}\n"
-        yield Command(name, None, (2,), said)
-    for field in ("podLogsDir", "stateFile", "historyFile"):
-        path = "{}/file" if field.endswith("File") else "{}"
-        yield Command("doctor", {field: path}, (0, 1), LATE)
-    yield Command("doctor", {"containerLogsDir": "{}"}, (0, 1))
-    for name in ("doctor", "plan"):  # the pods are those of its directories then
-        yield Command(name, TOKEN, (0, 1), "the kubelet is not asked: it did not answer within 4 s")
-
-
-COMMANDS = list(commands())
 
 
 def blocks(pid: int, number: signal.Signals) -> bool:
@@ -131,40 +87,41 @@ def test_every_command_ends_beside_a_file_that_hangs(
     small = make_small_node()
     kubelet = tmp_path / "kubelet.yaml"
     kubelet.write_text(KUBELETS)
-    running: list[tuple[Command, Process, Path]] = []
-    lock = Command("run", {"lockDirectory": "{}/lock"}, (0,), "leaving: something hangs")
-    for number, command in enumerate([lock, *COMMANDS]):
+    running: list[tuple[Fields, Process, Path]] = []
+    for number, row in enumerate(COMMANDS):
         file, output = f"{hung}/reclaimd.yaml", tmp_path / f"{number}"
-        if command.fields is not None:
-            fields = {"kubeletConfig": str(kubelet), **on(hung, command.fields)}
+        if "fields" in row:
+            fields = {"kubeletConfig": str(kubelet), **on(hung, row["fields"])}
             path = tmp_path / f"{number}.yaml"
             file = str(write_configuration(path, **small.fields(**fields)))
         with output.open("wb") as out:
             streams = (0, out.fileno(), out.fileno())
-            running.append(
-                (command, started(command.name, "--config", file, streams=streams), output)
-            )
+            process = started(row["command"], "--config", file, streams=streams)
+        running.append((row, process, output))
     start = running[0][1]
     assert came_true(lambda: blocks(start.pid, signal.SIGTERM))
     start.send_signal(signal.SIGTERM)
     wrong = []
-    for command, process, output in running:
+    for row, process, output in running:
         try:
             code: int | None = process.wait(EXIT_SECONDS + 2 * PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             code = None
             process.kill()
-        told = output.read_text()
-        if command.said == REFUSED:
-            told = told.partition("\n\n")[0]
-        said = command.said.replace("{}", str(hung))
-        named = command.said != LATE or f"{hung}" in told
-        if code not in command.codes or said not in told or not named:
-            wrong.append(f"{command}: {code}\n{told}")
+        told, expected = output.read_text(), on(hung, row)
+        said = expected.get("says", "") in told and expected.get("names", "") in told
+        begun = expected.get("begins", "") in told.partition("\n\n")[0]
+        whole = told == expected.get("tells", told)
+        if code not in row["codes"] or not (said and begun and whole):
+            wrong.append(f"{row}: {code}\n{told}")
     assert not wrong, "\n".join(wrong)
 
 
 # ---- the daemon
+
+
+PRUNE: Fields = {"name": "prune", "exec": ["{}/program"], "frees": "nodefs", "timeout": "1s"}
+BALLAST: Fields = {"name": "ReleaseBallast", "file": "{}/ballast", "size": "1Mi", "frees": "nodefs"}
 
 
 @pytest.mark.parametrize("in_the_row", [False, True], ids=["no-row", "row"])
