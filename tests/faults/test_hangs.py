@@ -56,6 +56,11 @@ def on(directory: Path, fields: Fields) -> Fields:
     return found
 
 
+def says(text: str) -> Callable[[Fields], bool]:
+    """Whether a line of the log says this, among other things."""
+    return lambda event: text in event["message"]
+
+
 @pytest.fixture
 def hung(tmp_path: Path) -> Iterator[Path]:
     """A directory on a filesystem that does not answer. A process that waits for it can be
@@ -138,7 +143,7 @@ def test_the_daemon_relieves_beside_functions_whose_files_hang(
     with Daemon("--config", configuration) as daemon:
         for each in functions:
             said = f"{each['name']} cannot do anything"
-            daemon.wait_for(lambda event, said=said: said in event["message"])  # type: ignore[misc] # each its text
+            daemon.wait_for(says(said))
         daemon.wait_for(lambda event: event.get("result") == "satisfied", 90.0)
         assert daemon.stop(EXIT_SECONDS + SLACK_SECONDS) == 0
     assert len(small_node.removed("image")) == 3
@@ -158,11 +163,11 @@ def test_a_reload_of_what_the_kernel_does_not_take_is_refused_and_sigterm_works(
     with Daemon("--config", str(file)) as daemon:
         file.write_text(json.dumps({**json.loads(good), "kubeletConfig": text}))
         daemon.process.send_signal(signal.SIGHUP)
-        refused = daemon.wait_for(lambda event: "not reloaded" in event["message"])
+        refused = daemon.wait_for(says("not reloaded"))
         assert "kubeletConfig: must hold no " in refused["message"]
         file.write_text(good)
         daemon.process.send_signal(signal.SIGHUP)
-        daemon.wait_for(lambda event: event["message"] == "the configuration was reloaded")
+        daemon.wait_for(says("the configuration was reloaded"))
         assert daemon.stop() == 0
 
 
@@ -176,7 +181,7 @@ def test_sigterm_works_while_a_reload_hangs(small_node: SmallNode, tmp_path: Pat
             filesystem.fall_silent(Silence.UNREAD)
             daemon.process.send_signal(signal.SIGHUP)
             with pytest.raises(AssertionError, match="no such event"):
-                daemon.wait_for(lambda event: "reloaded" in event["message"], 1.0)
+                daemon.wait_for(says("reloaded"), 1.0)
             assert daemon.stop() == 0
             assert daemon.logged("stopped")
 
@@ -216,10 +221,10 @@ def beside_a_silent_filesystem(
             assert came_true(lambda: sees_imagefs(control))
             with Meters(daemon.process.pid, control_heartbeat(control)) as meters:
                 filesystem.fall_silent(silence)
-                daemon.wait_for(lambda event: "did not answer statvfs" in event["message"])
+                daemon.wait_for(says("did not answer statvfs"))
                 small.fill(small.available() - 10 * MIB)
                 pressure = "ReclaimPressure: nodefs.available"
-                daemon.wait_for(lambda event: pressure in event["message"])
+                daemon.wait_for(says(pressure))
                 time.sleep(0.5)
             assert not sees_imagefs(control), "a reading that fails is stale"
             stall = meters.report.longest_stall_seconds
@@ -348,8 +353,9 @@ def test_a_start_that_hangs_ends_with_its_time(program: SilentFile, stopped: boo
     runs, told = Runs(), list[str]()
     hanging = runs.program(program.path, timeout=PATIENCE_SECONDS if stopped else 1.0)
     for _ in range(2):
-        target = lambda: told.append(runs.run_program(hanging))  # noqa: E731 # of a thread
-        thread = threading.Thread(target=target, daemon=True)
+        thread = threading.Thread(
+            target=lambda: told.append(runs.run_program(hanging)), daemon=True
+        )
         thread.start()
         if stopped:
             assert came_true(lambda: program.requests[OPEN] > 0)

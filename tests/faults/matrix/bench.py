@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,9 @@ def run_row(row: Row, directory: Path) -> Run:
         cycles = [cycle for cycle in pressure.cycles if cycle.crossed >= run.began]
         return len(cycles) >= RELIEFS_UNDER
 
+    def gone(kind: Kind) -> bool:
+        return any(at > run.began for at in node.removed_at(kind))
+
     def hold() -> None:
         """At least so long; then until what must go on has been seen, or its time is over."""
         time.sleep(max(run.began + HELD_SECONDS[row.fault] - time.time(), 0.0))
@@ -114,8 +118,7 @@ def run_row(row: Row, directory: Path) -> Run:
         if row.relief is When.GOES_ON:
             waits.append((RELIEFS_UNDER * row.within_seconds, under))
         for kind in row.meanwhile:
-            gone = lambda kind=kind: any(at > run.began for at in node.removed_at(kind))  # noqa: E731 # each its kind
-            waits.append((row.meanwhile_seconds, gone))
+            waits.append((row.meanwhile_seconds, partial(gone, kind)))
         start = START_SECONDS / 4 if row.fault is Fault.ABSENT_AT_START else 0.0
         for patience, seen in waits:
             came_true(seen, max(run.began + start + patience + SLACK_SECONDS - time.time(), 0.0))
