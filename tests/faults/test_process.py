@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -238,44 +238,33 @@ node.close()
 """
 
 
-def without_threads(pid: int) -> AbstractContextManager[object]:
+@contextmanager
+def no_threads(pid: int) -> Iterator[None]:
     """No thread starts in the process from now on."""
-    limit = ThreadLimit(pid)
-    stack = ExitStack()
-    stack.enter_context(limit)
-    limit.forbid()
-    return stack
+    with ThreadLimit(pid) as limit:
+        limit.forbid()
+        yield
 
 
-def with_descriptors(most: int) -> Callable[[int], AbstractContextManager[object]]:
-    """So many descriptors at most from now on."""
-
-    def limit(pid: int) -> AbstractContextManager[object]:
-        _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, hard))
-        return nullcontext()
-
-    return limit
+@contextmanager
+def few_descriptors(pid: int, most: int = 14) -> Iterator[None]:
+    """So many at most from now on. Python and the configuration are content with 14; the sockets of
+    a pass are not."""
+    _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, hard))
+    yield
 
 
 @pytest.mark.regression
 @pytest.mark.parametrize(
     ("limit", "said"),
     [
-        pytest.param(
-            without_threads,
-            "no thread can be started for the log: can't start new thread",
-            id="threads",
-        ),
-        pytest.param(  # Python and the configuration are content with them; sockets are not
-            with_descriptors(14),
-            "no sockets can be made for the runtime: Too many open files",
-            id="descriptors",
-        ),
+        (no_threads, "no thread can be started for the log: can't start new thread"),
+        (few_descriptors, "no sockets can be made for the runtime: Too many open files"),
     ],
 )
 def test_a_start_with_too_little_ends_with_one_sentence(
-    small_node: SmallNode, limit: Callable[[int], AbstractContextManager[object]], said: str
+    small_node: SmallNode, limit: Callable[[int], AbstractContextManager[None]], said: str
 ) -> None:
     """Exit 71, which the page explains."""
     command = [PROGRAM, "run", "--config", small_node.configuration(parallelRemovals=2)]
@@ -349,7 +338,7 @@ def test_a_daemon_without_a_free_descriptor_relieves_also_after_the_runtime_was_
     with Daemon("--config", configuration) as daemon:
         small_node.wait_for("ListContainers")
         used = max(map(int, os.listdir(f"/proc/{daemon.process.pid}/fd"))) + 1
-        with with_descriptors(used)(daemon.process.pid):
+        with few_descriptors(daemon.process.pid, used):
             small_node.server.stop()
             small_node.server.start()
             small_node.fill(8 * MIB)
