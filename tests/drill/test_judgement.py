@@ -127,7 +127,7 @@ def test_what_would_start_is_what_the_kubelets_rule_starts(
     containers, codes, by_pod = [], {}, dict[str, list[restart_rule.Copy]]()
     for at, (pod, name, its_state, code) in enumerate(given_copies):
         containers.append(Container(str(at), name, its_state, at, pod_name=pod))
-        if its_state is ContainerState.EXITED:
+        if code:  # 0 where there is none
             codes[str(at)] = code
         by_pod.setdefault(pod, []).append(restart_rule.Copy(pod, name, its_state, code, at))
     policy = RestartPolicy.ON_FAILURE if state == "completed" else RestartPolicy.ALWAYS
