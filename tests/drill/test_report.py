@@ -192,7 +192,7 @@ def test_hostile_names_are_escaped_everywhere() -> None:
 
 
 @settings(deadline=None)
-@given(st.data(), st.integers(4, 60), st.integers(4, 40))
+@given(st.data(), st.integers(4, 99), st.integers(4, 80))
 def test_a_long_timeline_keeps_the_lowest_point_of_every_line(
     data: st.DataObject, count: int, most: int
 ) -> None:
@@ -205,6 +205,7 @@ def test_a_long_timeline_keeps_the_lowest_point_of_every_line(
     assert len(kept) <= most
     assert kept == sorted(set(kept) & set(samples), key=lambda each: each.seconds)
     assert len(kept) == count or count > most
+    assert 2 * len(kept) >= min(count, most) // 4, "all along the time"
     for place in (0, 1):
         for unit in (0, 1):
             lowest = {min(each.available[place][unit] for each in some) for some in (samples, kept)}
