@@ -24,7 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 for name in [each for each in os.environ if each.endswith("_ENDPOINT")]:
     del os.environ[name]
 SCENARIOS = library()
-THEY_WAIT = ("tests/faults/test_hung_files.py", "tests/faults/test_matrix_")  # and share nothing
+THEY_WAIT = ("tests/faults/test_hangs.py", "tests/faults/test_matrix.py")  # and share nothing
 MOUNTS = own_machine.enter()  # on import: it has to happen before the first thread
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from eviction.drill.measurement.measurements import (
     ConditionPeriod,
@@ -28,27 +31,7 @@ from signals.types import (
 )
 
 MIB = 1 << 20
-SCENARIO: dict[str, Any] = {
-    "name": "small",
-    "why": "A small disk that fills is relieved.",
-    "node": {
-        "size": "48Mi",
-        "inodes": 2000,
-        "images": [
-            {"name": "registry.k8s.io/pause", "size": "64Ki", "age": "720h"},
-            {"name": "registry.example/web", "size": "4Mi", "files": 10},
-            {"name": "registry.example/old", "count": 4, "size": "6Mi", "age": "2h"},
-        ],
-        "pods": [
-            {"name": "web", "image": "registry.example/web:1", "state": "running"},
-            {"name": "crashed", "image": "registry.example/web:1", "state": "crashed"},
-            {"name": "next", "image": "registry.example/web:1", "state": "created"},
-        ],
-        "evictionHard": {"nodefs.available": "10%"},
-    },
-    "pressure": {"grows": "bytes", "rate": "40Mi", "amount": "14Mi"},
-    "expect": {"relievedWithin": "5s"},
-}
+SCENARIO: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("small.yaml").read_text())
 IMAGEFS = {"size": "48Mi", "inodes": 2000}
 MARK = Threshold(Signal.NODEFS_AVAILABLE, ThresholdValue(quantity=parse_quantity("10Mi")))
 

@@ -12,14 +12,13 @@ Does not cover: limits; a test compares the numbers itself.
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import psutil
 
@@ -32,8 +31,7 @@ Heartbeat = Callable[[], float | None]
 """Seconds since the process last did its main work; None when it cannot be asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """What a process uses at one moment."""
 
     descriptors: int
@@ -65,33 +63,6 @@ class Report:
     def threads_more(self) -> int:
         """Threads at the end beyond those at the beginning."""
         return self.last.threads - self.first.threads
-
-    def __str__(self) -> str:
-        def line(name: str, first: object, last: object, peak: object) -> str:
-            return f"{name:12} {first!s:>8} at first {last!s:>8} at last {peak!s:>8} at most"
-
-        mib = [f"{each.rss_bytes / MIB:.1f}" for each in (self.first, self.last, self.peak)]
-        stall = (
-            "not measured"
-            if self.longest_stall_seconds is None
-            else f"{self.longest_stall_seconds:.3f} s"
-        )
-        return "\n".join(
-            (
-                line(
-                    "descriptors",
-                    self.first.descriptors,
-                    self.last.descriptors,
-                    self.peak.descriptors,
-                ),
-                line("threads", self.first.threads, self.last.threads, self.peak.threads),
-                line("RSS in MiB", *mib),
-                (
-                    f"longest stall {stall}; {self.samples}"
-                    f" samples{'; the process has ended' if self.ended else ''}"
-                ),
-            )
-        )
 
 
 class Meters:
@@ -134,13 +105,9 @@ class Meters:
     @property
     def report(self) -> Report:
         """What was measured so far. IndexError before the `with` block."""
-        readings = tuple(self._readings)
-        peak = Reading(
-            max(each.descriptors for each in readings),
-            max(each.threads for each in readings),
-            max(each.rss_bytes for each in readings),
-        )
-        return Report(readings[0], readings[-1], peak, self._stall, len(readings), self._ended)
+        read = tuple(self._readings)
+        peak = Reading(*map(max, zip(*read, strict=True)))
+        return Report(read[0], read[-1], peak, self._stall, len(read), self._ended)
 
     def _sample(self) -> None:
         answered_at = time.monotonic()
@@ -186,11 +153,3 @@ def high_water_bytes(pid: int) -> int:
     """The peak resident memory of a process, by the kernel's account (VmHWM)."""
     with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
-
-
-def longest_gap(times: Sequence[float], began: float, ended: float) -> float:
-    """The longest gap in seconds between neighbours of `began`, `times` and `ended`:
-    the stall that a log shows.
-    """
-    moments = sorted([began, *times, ended])
-    return max(later - earlier for earlier, later in itertools.pairwise(moments))

@@ -22,12 +22,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.faults.matrix.injectors.injector import Injector
-from tests.faults.matrix.injectors.registry import INJECTORS
-from tests.faults.matrix.node import MARK_BYTES, MatrixNode
-from tests.faults.matrix.pressure import Cycle, Pressure
+from tests.faults.matrix.injectors import INJECTORS
+from tests.faults.matrix.node import MARK_BYTES, Cycle, MatrixNode, Pressure
 from tests.faults.matrix.program import Answer, Probe, Program
-from tests.faults.matrix.rows import HELD_SECONDS, SLACK_SECONDS, Fault, Kind, Row, When
+from tests.faults.matrix.table import (
+    HELD_SECONDS,
+    PROMISED_EXIT_SECONDS,
+    SLACK_SECONDS,
+    Fault,
+    Kind,
+    Row,
+    When,
+)
 from tests.ports import free_port
 from tests.reclaimd_process import came_true, write_configuration
 
@@ -35,7 +41,6 @@ RELIEFS_BEFORE = 2
 RELIEFS_UNDER = 2
 START_SECONDS = 60.0  # the limit of a wait, which ends as soon as it can
 LIVEZ_SECONDS = 1.0  # a probe of Kubernetes waits so long by default (timeoutSeconds)
-ENDLESS = (Fault.HANGS, Fault.SLOW)
 
 
 @dataclass(slots=True)
@@ -58,7 +63,6 @@ class Run:
     problems: list[str] = field(default_factory=list)
     ended_by_itself: list[int] = field(default_factory=list)
     exit_code: int | None = None
-    exit_seconds: float = 0.0
     was_healthy: bool = True
     log: str = ""
 
@@ -73,23 +77,13 @@ class Bench:
         self.directory = directory
         self.port = free_port()
         self.node = MatrixNode(directory)
-        self.pressure = Pressure(self.node, MARK_BYTES)
+        self.pressure = Pressure(self.node)
         self.program: Program
-
-    @property
-    def mark_text(self) -> str:
-        """The mark, as the configuration has it."""
-        return str(MARK_BYTES)
-
-    @property
-    def pid(self) -> int:
-        """The daemon's."""
-        return self.program.process.pid
 
     def configuration(self, fields: dict[str, Any]) -> str:
         """The path of the configuration file, with an injector's own fields."""
         given = self.node.fields(
-            evictionHard={"nodefs.available": self.mark_text},
+            evictionHard={"nodefs.available": str(MARK_BYTES), **fields.pop("evictionHard", {})},
             imageMinimumGCAge="0s",
             parallelRemovals=2,
             removalPatience="1s",
@@ -100,111 +94,80 @@ class Bench:
             historySize="1Mi",
             metricsAddress=f"127.0.0.1:{self.port}",
             evictionPressureTransitionPeriod="0s",
+            **fields,
         )
-        marks = {**given["evictionHard"], **fields.pop("evictionHard", {})}
-        given = {**given, **fields, "evictionHard": marks}
-        given["evictionMinimumReclaim"] = {"nodefs.available": "0", "imagefs.available": "0"}
         return str(write_configuration(self.directory / "reclaimd.yaml", **given))
 
 
 def run_row(row: Row, directory: Path) -> Run:
     """Runs one row on a node of its own below `directory`, which is empty."""
-    bench = Bench(row, directory)
+    bench, run = Bench(row, directory), Run(row)
+    node, pressure = bench.node, bench.pressure
+
+    def under() -> bool:
+        cycles = [cycle for cycle in pressure.cycles if cycle.crossed >= run.began]
+        return len(cycles) >= RELIEFS_UNDER
+
+    def gone(kind: Kind) -> bool:
+        return any(at > run.began for at in node.removed_at(kind))
+
+    def hold() -> None:
+        """At least so long; then until what must go on has been seen, or its time is over."""
+        time.sleep(max(run.began + HELD_SECONDS[row.fault] - time.time(), 0.0))
+        waits: list[tuple[float, Callable[[], bool]]] = []
+        if row.relief is When.GOES_ON:
+            waits.append((RELIEFS_UNDER * row.within_seconds, under))
+        for kind in row.meanwhile:
+            waits.append((row.meanwhile_seconds, partial(gone, kind)))
+        start = START_SECONDS / 4 if row.fault is Fault.ABSENT_AT_START else 0.0
+        for patience, seen in waits:
+            came_true(seen, max(run.began + start + patience + SLACK_SECONDS - time.time(), 0.0))
+
     try:
         with INJECTORS[row.resource](bench) as injector:
-            return _Timeline(bench, injector).run()
-    finally:
-        bench.node.close()
+            at_start = row.fault is Fault.ABSENT_AT_START or injector.from_the_start
+            file = bench.configuration(dict(injector.fields))
+            bench.program = program = Program(file, directory / "daemon.log", restarts=row.restarts)
+            injector.prepare(program)
 
+            def begin() -> None:
+                injector.begin()
+                run.began = time.time()
 
-class _Timeline:
-    """One row, from the start to SIGTERM."""
-
-    def __init__(self, bench: Bench, injector: Injector) -> None:
-        self._bench = bench
-        self._row = bench.row
-        self._injector = injector
-        self._run = Run(bench.row)
-        bench.program = Program(
-            bench.configuration(dict(injector.fields)),
-            bench.directory / "daemon.log",
-            restarts=bench.row.restarts,
-        )
-
-    def run(self) -> Run:
-        bench, run, program = self._bench, self._run, self._bench.program
-        self._injector.prepare(program)
-        at_start = self._row.fault is Fault.ABSENT_AT_START or self._injector.from_the_start
-        try:
-            if at_start:
-                self._begin()
-            with bench.pressure:
-                program.start()
-                with Probe(bench.port, LIVEZ_SECONDS + SLACK_SECONDS) as probe:
-                    if not at_start:
-                        run.was_healthy = came_true(
-                            lambda: (
-                                len(bench.pressure.cycles) >= RELIEFS_BEFORE
-                                or bool(program.ended_by_itself)
-                            ),
-                            START_SECONDS,
-                        )
-                        self._begin()
-                    self._hold(HELD_SECONDS[self._row.fault])
-                    if self._row.fault not in ENDLESS:
-                        self._end()
-                    run.problems += self._injector.problems()
-                    run.terminated = time.time()
-                run.answers = probe.answers
-                run.exit_code, run.exit_seconds = program.terminate(
-                    self._row.exit_seconds + SLACK_SECONDS
-                )
-        finally:
-            self._injector.release()
-            program.kill()
-        run.cycles = bench.pressure.cycles
-        run.removed_at = {kind: bench.node.removed_at(kind) for kind in Kind}
-        run.lost = bench.node.lost()
-        run.ended_by_itself = list(program.ended_by_itself)
-        run.log = program.last_words()
+            try:
+                if at_start:
+                    begin()
+                with pressure:
+                    program.start()
+                    with Probe(bench.port, LIVEZ_SECONDS + SLACK_SECONDS) as probe:
+                        if not at_start:
+                            run.was_healthy = came_true(
+                                lambda: (
+                                    len(pressure.cycles) >= RELIEFS_BEFORE
+                                    or bool(program.ended_by_itself)
+                                ),
+                                START_SECONDS,
+                            )
+                            begin()
+                        hold()
+                        if row.fault not in (Fault.HANGS, Fault.SLOW):
+                            injector.end()
+                            ended = run.ended = time.time()
+                            if row.relief is not When.NOT_EXPECTED:
+                                came_true(
+                                    lambda: any(each.relieved > ended for each in pressure.cycles),
+                                    row.within_seconds + SLACK_SECONDS,
+                                )
+                        run.problems += injector.problems()
+                        run.terminated = time.time()
+                    run.answers = probe.answers
+                    run.exit_code = program.terminate(PROMISED_EXIT_SECONDS + SLACK_SECONDS)
+            finally:
+                injector.release()
+                program.kill()
+        run.cycles, run.lost = pressure.cycles, node.lost()
+        run.removed_at = {kind: node.removed_at(kind) for kind in Kind}
+        run.ended_by_itself, run.log = program.ended_by_itself, program.last_words()
         return run
-
-    def _begin(self) -> None:
-        self._injector.begin()
-        self._run.began = time.time()
-
-    def _hold(self, seconds: float) -> None:
-        """At least so long; then until what must go on has been seen, or its time is over."""
-        relief, began = self._row.relief, self._run.began
-        time.sleep(max(began + seconds - time.time(), 0.0))
-        waits: list[tuple[float, Callable[[], bool]]] = []
-        if relief.when is When.GOES_ON:
-            waits.append(
-                (RELIEFS_UNDER * relief.within_seconds, lambda: len(self._under()) >= RELIEFS_UNDER)
-            )
-        for kind in relief.meanwhile:
-            waits.append((relief.meanwhile_seconds, partial(self._gone_since, kind, began)))
-        for patience, seen in waits:
-            since = (
-                began if self._row.fault is not Fault.ABSENT_AT_START else began + START_SECONDS / 4
-            )
-            came_true(seen, max(since + patience + SLACK_SECONDS - time.time(), 0.0))
-
-    def _under(self) -> list[Cycle]:
-        return [cycle for cycle in self._bench.pressure.cycles if cycle.crossed >= self._run.began]
-
-    def _gone_since(self, kind: Kind, since: float) -> bool:
-        return bool(self._removed_since(kind, since))
-
-    def _removed_since(self, kind: Kind, since: float) -> list[float]:
-        return [at for at in self._bench.node.removed_at(kind) if at > since]
-
-    def _end(self) -> None:
-        self._injector.end()
-        ended = self._run.ended = time.time()
-        if self._row.relief.when is not When.NOT_EXPECTED:
-            patience = self._row.relief.within_seconds + SLACK_SECONDS
-            came_true(
-                lambda: any(cycle.relieved > ended for cycle in self._bench.pressure.cycles),
-                patience,
-            )
+    finally:
+        node.close()

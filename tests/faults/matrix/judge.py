@@ -6,25 +6,10 @@ Pure: it reads a `Run` only.
 from __future__ import annotations
 
 from tests.faults.matrix.bench import RELIEFS_UNDER, Run
-from tests.faults.matrix.rows import SLACK_SECONDS, Kind, Livez, When
+from tests.faults.matrix.table import PROMISED_EXIT_SECONDS, SLACK_SECONDS, Livez, When
 
 STILL_SECONDS = 5.0  # /livez may say 503 while nothing has been removed for so long
 OK, UNAVAILABLE = 200, 503
-
-
-def seconds_until_relief(run: Run) -> float | None:
-    """From the end of the fault to the next relief; under a fault that does not end, or
-    through which relief goes on, the longest time from crossing the mark to the relief.
-    None if there was none."""
-    if run.row.relief.when is When.GOES_ON or run.ended is None:
-        under = [
-            cycle.relieved - cycle.crossed for cycle in run.cycles if cycle.crossed >= run.began
-        ]
-        return max(under, default=None)
-    return min(
-        (cycle.relieved - run.ended for cycle in run.cycles if cycle.relieved > run.ended),
-        default=None,
-    )
 
 
 def broken_promises(run: Run) -> list[str]:
@@ -33,83 +18,60 @@ def broken_promises(run: Run) -> list[str]:
     wrong += [f"{each} is gone, and must stay" for each in run.lost]
     if not run.row.restarts:
         wrong += [f"the process ended by itself, with {code}" for code in run.ended_by_itself]
-    return wrong + _relief(run) + _livez(run) + _end(run) + run.problems
+    wrong += [*_relief(run), *_livez(run)[:3]]
+    if run.exit_code is None:
+        limit = PROMISED_EXIT_SECONDS + SLACK_SECONDS
+        wrong.append(f"SIGTERM did not end it within {limit:g} s")
+    elif run.exit_code != 0 and not run.ended_by_itself:
+        wrong.append(f"it ended with {run.exit_code} after SIGTERM")
+    return wrong + run.problems
 
 
 def _relief(run: Run) -> list[str]:
-    relief, wrong = run.row.relief, []
-    limit = relief.within_seconds + SLACK_SECONDS
+    row, wrong = run.row, []
+    limit = row.within_seconds + SLACK_SECONDS
     until = run.terminated if run.ended is None else run.ended
-    for kind in sorted(relief.meanwhile):
-        if not any(run.began < at <= until for at in run.removed_at[Kind(kind)]):
+    for kind in sorted(row.meanwhile):
+        if not any(run.began < at <= until for at in run.removed_at[kind]):
             wrong.append(f"no {kind} went while the fault lasted, {until - run.began:.1f} s")
-    seconds = seconds_until_relief(run)
-    if relief.when is When.GOES_ON:
-        under = [
-            cycle for cycle in run.cycles if cycle.crossed >= run.began and cycle.relieved <= until
-        ]
-        if len(under) < RELIEFS_UNDER:
-            wrong.append(
-                f"{len(under)} reliefs while the fault lasted, {until - run.began:.1f} s: it must"
-                " go on"
-            )
-        elif seconds is not None and seconds > limit:
-            wrong.append(f"a relief under the fault took {seconds:.1f} s of {limit:g} s")
-    if relief.when is not When.NOT_EXPECTED and run.ended is not None:
-        after = min(
-            (each.relieved - run.ended for each in run.cycles if each.relieved > run.ended),
-            default=None,
-        )
-        if after is None or after > limit:
-            words = "no relief" if after is None else f"a relief only after {after:.1f} s"
+    if row.relief is When.GOES_ON:
+        crossed = [cycle for cycle in run.cycles if cycle.crossed >= run.began]
+        under = sum(cycle.relieved <= until for cycle in crossed)
+        longest = max((cycle.relieved - cycle.crossed for cycle in crossed), default=0.0)
+        if under < RELIEFS_UNDER:
+            wrong.append(f"{under} reliefs while the fault lasted, {until - run.began:.1f} s")
+        elif longest > limit:
+            wrong.append(f"a relief under the fault took {longest:.1f} s of {limit:g} s")
+    if row.relief is not When.NOT_EXPECTED and run.ended is not None:
+        later = [each.relieved - run.ended for each in run.cycles if each.relieved > run.ended]
+        if not later or min(later) > limit:
+            words = f"a relief only after {min(later):.1f} s" if later else "no relief"
             wrong.append(f"{words} within {limit:g} s of the end of the fault")
     return wrong
 
 
 def _livez(run: Run) -> list[str]:
     expected = run.row.livez
-    first = next((each.asked for each in run.answers if each.status is not None), None)
-    after = [] if run.ended is None else [each for each in run.answers if each.asked >= run.ended]
     if expected is Livez.NOBODY:
         return []
+    first = next((each.asked for each in run.answers if each.status is not None), None)
     if first is None:
-        return (
-            [] if expected is Livez.UNHEARD and run.ended is None else ["/livez was never answered"]
-        )
-    heard = [each for each in run.answers if each.asked >= first]
-    if expected is Livez.UNHEARD:
-        heard = [each for each in heard if each.answered < run.began or each in after]
-    wrong = [
-        f"/livez was not answered, {each.asked - run.began:.1f} s after the fault"
-        for each in heard
-        if not each.status
-    ]
-    removed = sorted(at for times in run.removed_at.values() for at in times)
-    for each in heard:
-        if each.status in (OK, None):
+        silent = expected is Livez.UNHEARD and run.ended is None
+        return [] if silent else ["/livez was never answered"]
+    after = [each for each in run.answers if run.ended is not None and each.asked >= run.ended]
+    removed = [at for times in run.removed_at.values() for at in times]
+    wrong = []
+    for each in run.answers:
+        unheard = expected is Livez.UNHEARD and each.answered >= run.began and each not in after
+        if each.asked < first or each.status == OK or unheard:
             continue
+        when = f"{each.asked - run.began:.1f} s after the beginning of the fault"
         moving = any(each.answered - STILL_SECONDS < at < each.asked for at in removed)
-        if expected is not Livez.TRUTH or each.status != UNAVAILABLE or moving:
-            wrong.append(
-                f"/livez said {each.status}, {each.asked - run.began:.1f} s after the beginning of"
-                " the fault"
-            )
-    if (
-        after
-        and run.row.relief.when is not When.NOT_EXPECTED
-        and after[-1].status != OK
-        and expected is not Livez.OK
-    ):
+        if each.status is None:
+            wrong.append(f"/livez was not answered, {when}")
+        elif expected is not Livez.TRUTH or each.status != UNAVAILABLE or moving:
+            wrong.append(f"/livez said {each.status}, {when}")
+    relieved = run.row.relief is not When.NOT_EXPECTED
+    if after and relieved and after[-1].status != OK and expected is not Livez.OK:
         wrong.append(f"/livez said {after[-1].status} after the fault had ended")
-    return wrong[:3]
-
-
-def _end(run: Run) -> list[str]:
-    limit = run.row.exit_seconds + SLACK_SECONDS
-    if run.exit_code is None:
-        return [f"SIGTERM did not end it within {limit:g} s"]
-    return (
-        []
-        if run.exit_code == 0 or run.ended_by_itself
-        else [f"it ended with {run.exit_code} after SIGTERM"]
-    )
+    return wrong

@@ -10,9 +10,8 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,92 +20,90 @@ from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Process, started
 
 RESTART_SECONDS = 5.0
 PROBE_EVERY_SECONDS = 0.25
-LOG_BYTES = 3000
+WAITS_FOR_A_LINE = ("sh", "-c", 'read line; exec "$0" "$@"')
 
 
-class Program:
-    """The process, from `start` to `stop`. `stderr`: a descriptor, None for the file `log`.
+class Program(Background):
+    """The process, from `start` to `kill`. `stderr`: a descriptor, None for the file `log`.
 
-    `before`: a program that starts it, and makes it wait; `started` is
-    called with each such process.
+    `limit`: called with each process before it runs the program. `before`: a program that starts it.
     """
 
     def __init__(self, configuration: str, log: Path, *, restarts: bool = False) -> None:
+        super().__init__("service manager")
         self._arguments = ("run", "--config", configuration, "--logging-format", "json")
         self._restarts = restarts
-        self._over = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="service manager", daemon=True)
         self.log = log
-        self.before: Sequence[str] = ()
+        self.before: tuple[str, ...] = ()
         self.stderr: int | None = None
-        self.started: Callable[[subprocess.Popen[bytes]], None] = lambda _: None
-        self.process: Process
+        self.limit: Callable[[int], None] | None = None
+        self.process: Process | None = None
         self.ended_by_itself: list[int] = []
 
     def start(self) -> None:
         """Starts it."""
         self._start()
-        self._keeper.start()
+        self.__enter__()
 
     def _start(self) -> None:
         with self.log.open("ab") as log:
             stderr = log.fileno() if self.stderr is None else self.stderr
-            if not self.before:
+            before = WAITS_FOR_A_LINE if self.limit else self.before
+            if not before:
                 self.process = started(*self._arguments, streams=(0, 1, stderr))
                 return
-            self.process = waiting = subprocess.Popen(
-                [*self.before, PROGRAM, *self._arguments],
-                stdin=subprocess.PIPE,
-                stderr=stderr,
-                env=ENVIRONMENT,
+            command = [*before, PROGRAM, *self._arguments]
+            self.process = process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stderr=stderr, env=ENVIRONMENT
             )
-        self.started(waiting)
+        if self.limit:
+            self.limit(process.pid)
+        assert process.stdin is not None
+        with process.stdin as line:
+            line.write(b"\n")
 
-    def _keep(self) -> None:
+    @property
+    def pid(self) -> int:
+        """The daemon's."""
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return None if self.process is None else self.process.poll()
+
+    def _run(self) -> None:
         while not self._over.wait(0.05):
-            code = self.process.poll()
-            if code is None:
+            if self.code is None:
                 continue
-            self.ended_by_itself.append(code)
+            self.ended_by_itself.append(self.code)
             if not self._restarts or self._over.wait(RESTART_SECONDS):
                 return
-            self._close_stdin()
             self._start()
 
-    def terminate(self, wait_seconds: float) -> tuple[int | None, float]:
-        """SIGTERM; the exit code, None if it has not ended in time, and the
-        seconds that it took.
-        """
-        self._over.set()
-        self._keeper.join()
-        began = time.monotonic()
-        if self.process.poll() is None:
+    def terminate(self, wait_seconds: float) -> int | None:
+        """SIGTERM; the exit code, None if it has not ended in time."""
+        self.__exit__(None, None, None)
+        assert self.process is not None
+        if self.code is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            code: int | None = self.process.wait(wait_seconds)
+            return self.process.wait(wait_seconds)
         except subprocess.TimeoutExpired:
-            code = None
-        return code, time.monotonic() - began
+            return None
 
     def kill(self) -> None:
         """Leaves no process behind."""
-        self._over.set()
-        if self._keeper.is_alive():
-            self._keeper.join()
-        if hasattr(self, "process"):
+        if self._thread.is_alive():
+            self.__exit__(None, None, None)
+        if self.process is not None:
             self.process.kill()
-            self._close_stdin()
             self.process.wait(60.0)
-
-    def _close_stdin(self) -> None:
-        if isinstance(self.process, subprocess.Popen) and self.process.stdin is not None:
-            self.process.stdin.close()
 
     def last_words(self) -> str:
         """The end of its log."""
-        return (
-            self.log.read_bytes()[-LOG_BYTES:].decode(errors="replace") if self.log.exists() else ""
-        )
+        return self.log.read_bytes()[-3000:].decode(errors="replace") if self.log.exists() else ""
 
 
 class Answer(NamedTuple):
@@ -126,19 +123,14 @@ class Probe(Background):
         super().__init__("probe")
         self._port = port
         self._patience = patience_seconds
-        self._answers: list[Answer] = []
-
-    @property
-    def answers(self) -> list[Answer]:
-        """All so far."""
-        return list(self._answers)
+        self.answers: list[Answer] = []
 
     def _run(self) -> None:
         while not self._over.is_set():
             asked = time.time()
             status = livez(self._port, self._patience)
             if not self._over.is_set():
-                self._answers.append(Answer(asked, time.time(), status))
+                self.answers.append(Answer(asked, time.time(), status))
             self._over.wait(PROBE_EVERY_SECONDS)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-
-from tests.faults.matrix.rows import Fault
 
 if TYPE_CHECKING:
     from tests.faults.matrix.bench import Bench
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 class Injector:
     """One resource of one bench, whole until `begin`.
 
-    `fields`: of the configuration. `from_the_start`: the fault has to begin before the
-    program, whatever its name.
+    `fields`: of the configuration. `from_the_start`: the fault has to begin before the program,
+    whatever its name. `undo`: what ends the fault, or lets go what still hangs.
     """
 
     from_the_start = False
@@ -24,8 +23,9 @@ class Injector:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.row = bench.row
-        self.fault: Fault = bench.row.fault
+        self.fault = bench.row.fault
         self.fields: dict[str, Any] = {}
+        self.undo, self.at_last = ExitStack(), ExitStack()
 
     def __enter__(self) -> Self:
         return self
@@ -47,7 +47,7 @@ class Injector:
 
     def end(self) -> None:
         """The fault ends."""
-        raise NotImplementedError
+        self.undo.close()
 
     def problems(self) -> list[str]:
         """What is wrong with the resource itself after the fault, beside what
@@ -57,3 +57,5 @@ class Injector:
 
     def release(self) -> None:
         """Whatever still hangs is let go, and nothing is left behind. May be called twice."""
+        self.undo.close()
+        self.at_last.close()

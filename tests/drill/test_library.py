@@ -1,0 +1,81 @@
+"""The built-in scenarios: each holds, fails with a wrong expectation, and has a report.
+
+One test a scenario, so that one worker makes each run once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eviction.configuration.strict_yaml import read_document
+from eviction.drill.judgement.judge import judge
+from eviction.drill.report.page import junit_xml, page
+from eviction.drill.scenario import Expectation, find_scenario, library
+from tests.drill.runs import report_of_run, run_of
+from tests.drill.test_report import assert_self_contained, tree
+from tests.reclaimd_process import reclaimd
+from tests.sockets.mounts import need_mounts
+
+WRONG: dict[str, Any] = read_document(
+    str(Path(__file__).with_name("wrong.yaml")), trusted_only=False
+)
+
+
+def test_every_scenario_has_a_wrong_expectation() -> None:
+    """A scenario that cannot fail proves nothing."""
+    assert len(library()) >= 15
+    assert library().keys() == WRONG.keys()
+
+
+@pytest.mark.parametrize("name", library())
+def test_a_scenario_of_the_library_holds(name: str) -> None:
+    """Run on the embedded node, every expectation holds; the same run judged with one wrong
+    expectation fails in exactly that; and its report has all that was measured."""
+    need_mounts()
+    result, scenario = run_of(name), find_scenario(name)
+    assert [f"{c.name}: {c.expected}: {c.seen}" for c in result.checks if not c.held] == []
+
+    wrong = dict(WRONG[name]["wrong"])
+    faults = wrong.pop("faults", len(scenario.faults))
+    written = read_document(library()[name], trusted_only=False)["expect"]
+    checks = judge(Expectation.model_validate({**written, **wrong}), result.measurements, faults)
+    assert [check.name for check in checks if not check.held] == [WRONG[name]["fails"]]
+
+    run = report_of_run(result)
+    html = page(run)
+    assert_self_contained(html)
+    shown = "".join(tree(html).itertext())
+    assert name in shown
+    names = [each.name for each in run.removals] + [each.name for each in run.checks]
+    assert [each for each in names if each not in shown] == []
+    suite = tree(junit_xml(run)).find("testsuite")
+    assert suite is not None
+    assert suite.get("tests") == str(len(suite.findall("testcase"))) == str(len(run.checks))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
+def test_fifty_runs_of_the_whole_library_hold(tmp_path: Path) -> None:
+    """All scenarios one after the other, 50 times (DRILL_RUNS=n for another number): none ever
+    fails."""
+    need_mounts()
+    runs, failed = int(os.environ.get("DRILL_RUNS", "50")), list[str]()
+    for number in range(runs):
+        reports = tmp_path / str(number)
+        process = reclaimd("drill", "--all", "--report", str(reports), timeout_seconds=1800.0)
+        failed += [
+            f"run {number}: {line}"
+            for line in process.stdout.splitlines()
+            if line.startswith("NOT") or "NOT everything held" in line
+        ]
+        if process.returncode == 0:
+            shutil.rmtree(reports)  # 5 MiB each: keep only the reports of failures
+        elif not failed:
+            failed.append(f"run {number}: exit {process.returncode}: {process.stderr[-500:]}")
+    print(f"{runs} runs of {len(library())} scenarios: {len(failed)} lines of what did not hold")
+    assert failed == []

@@ -1,0 +1,200 @@
+"""The node of a scenario as the runtime and the filesystems show it, and what grows on it."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, get_args
+
+import pytest
+
+from eviction.drill.node.embedded_node import EmbeddedNode
+from eviction.drill.pressure.schedule import PressurePeriod, PressureSchedule
+from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of
+from eviction.drill.scenario import PodState, Scenario
+from eviction.engine.node import Node
+from reclaim.types import ContainerState, PodSandboxState
+from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
+from tests.conftest import MOUNTS
+from tests.drill.documents import IMAGEFS, MIB, document, scenario
+from tests.reclaimd_process import came_true
+from tests.sockets.mounts import need_mounts
+
+WEB = "registry.example/web:1"
+PODS = [
+    {"name": state, "image": WEB, "state": state, "writes": "64Ki", "logs": "8Ki"}
+    for state in get_args(PodState)
+]
+
+
+@contextmanager
+def built(made: Scenario) -> Iterator[tuple[EmbeddedNode, Node]]:
+    """The embedded node, and a `Node` of the product for it. Nothing of it is left."""
+    need_mounts()
+    with EmbeddedNode(made, MOUNTS.how) as embedded:
+        node = Node(configuration_of(made, embedded))
+        try:
+            assert node.locate() is None
+            yield embedded, node
+        finally:
+            node.close()
+        disk = embedded.disk(FilesystemRole.NODEFS)
+        assert os.path.ismount(disk)
+    assert not os.path.exists(os.path.dirname(disk))
+
+
+def test_pods_are_in_the_states_that_the_scenario_gives_them() -> None:
+    """Containers, sandboxes, the kubelet's directories and logs are those of a real node."""
+    with built(scenario(node={"pods": PODS})) as (embedded, node):
+        states: dict[str, list[str]] = {}
+        for each in sorted(node.client.list_containers(), key=lambda each: each.created_at_ns):
+            states.setdefault(each.pod_name, []).append(f"{each.name}#{each.attempt} {each.state}")
+        assert states == {
+            "running": ["app#0 RUNNING"],
+            "initialized": ["init#0 EXITED", "app#0 RUNNING"],
+            "crashed": ["app#0 EXITED", "app#1 EXITED"],
+            "completed": ["app#0 EXITED"],
+            "created": ["app#0 CREATED"],
+            "unknown": ["app#0 UNKNOWN"],
+            "gone": ["app#0 EXITED"],
+        }
+        sandboxes = node.client.list_pod_sandboxes()
+        dead = [s.pod_name for s in sandboxes if s.state is PodSandboxState.NOTREADY]
+        assert dead == ["gone"]
+        known = {f"uid-{state}" for state in get_args(PodState)} - {"uid-gone", "uid-vanished"}
+        assert set(os.listdir(os.path.join(embedded.root_directory, "pods"))) == known
+        logs = embedded.log_files
+        assert logs.keys() == set(get_args(PodState)) - {"created"}
+        assert {os.path.getsize(path) for path in logs.values()} == {8192}
+        assert len(os.listdir(embedded.pod_logs_directory)) == len(logs)
+        assert logs["crashed"].endswith("/default_crashed_uid-crashed/app/1.log")
+
+
+def test_after_a_reboot_nothing_runs() -> None:
+    """Every sandbox is NOTREADY, and running containers have exited; a created one stays CREATED."""
+    with built(scenario(node={"pods": PODS, "rebooted": True})) as (embedded, node):
+        found = {container.state for container in node.client.list_containers()}
+        assert found == {ContainerState.EXITED, ContainerState.CREATED}
+        assert {s.state for s in node.client.list_pod_sandboxes()} == {PodSandboxState.NOTREADY}
+        assert set(embedded.exit_codes.values()) == {0, 1, 255}
+
+
+@pytest.mark.parametrize(
+    ("layout", "seen", "sizes_mib"),
+    [
+        ("single", FsLayout.SINGLE, (48, 48, 48)),
+        ("dedicated", FsLayout.DEDICATED_IMAGEFS, (48, 40, 40)),
+        ("split", FsLayout.SPLIT, (48, 40, 48)),
+    ],
+)
+def test_the_product_detects_the_layout(
+    layout: str, seen: FsLayout, sizes_mib: tuple[int, ...]
+) -> None:
+    """Each filesystem has the size of the scenario, and writable layers are on the right one."""
+    other = None if layout == "single" else {**IMAGEFS, "size": "40Mi"}
+    made = scenario(node={"layout": layout, "imagefs": other, "pods": PODS})
+    with built(made) as (embedded, node):
+        observations = node.summary.observe()
+        assert observations.layout is seen
+        assert len({embedded.disk(role) for role in KUBELET_ROLES}) == len(set(sizes_mib))
+        found = [observations.filesystems[role][1].capacity_bytes for role in KUBELET_ROLES]
+        assert found == [size * MIB for size in sizes_mib]
+
+
+class Pressed(NamedTuple):
+    """A node on which pressures have ended; what is held open still is until the growers are
+    freed."""
+
+    embedded: EmbeddedNode
+    growers: EmbeddedGrowers
+    periods: list[PressurePeriod]
+    before: os.statvfs_result
+
+    @property
+    def taken(self) -> tuple[int, int]:
+        """Bytes and inodes that are missing since before."""
+        now = os.statvfs(self.embedded.root_directory)
+        blocks = self.before.f_bavail - now.f_bavail
+        return blocks * now.f_frsize, self.before.f_ffree - now.f_ffree
+
+
+@contextmanager
+def pressed(*pressures: dict[str, Any]) -> Iterator[Pressed]:
+    """Runs these pressures to their end."""
+    made = scenario(node={"pods": PODS}, pressure=list(pressures))
+    with built(made) as (embedded, _):
+        before, growers = os.statvfs(embedded.root_directory), EmbeddedGrowers(embedded)
+        schedule = PressureSchedule(made.pressures, growers)
+        schedule.start(0.0)
+        assert came_true(lambda: not schedule.running)
+        yield Pressed(embedded, growers, list(schedule.periods), before)
+        growers.free()
+
+
+FILLS = {**document()["pressure"], "rate": "80Mi", "amount": "3Mi"}
+PULLED = {"name": "registry.example/new", "count": 2, "size": "1Mi"}
+
+
+@pytest.mark.parametrize(
+    ("pressure", "written"),
+    [
+        pytest.param(FILLS, 3 * MIB, id="bytes"),
+        pytest.param(
+            {"grows": "inodes", "amount": "300", "fileSize": "1Ki", "rate": "9000"},
+            300,
+            id="inodes",
+        ),
+        pytest.param({**FILLS, "grows": "log", "pod": "running"}, 3 * MIB, id="log"),
+        pytest.param({**FILLS, "grows": "writable", "pod": "running"}, 3 * MIB, id="writable"),
+        pytest.param({"grows": "pull", "rate": "80Mi", "image": PULLED}, 2 * MIB, id="pull"),
+    ],
+)
+def test_a_pressure_takes_its_amount(pressure: dict[str, Any], written: int) -> None:
+    """The bytes or files are missing from the filesystem, also when it is no longer held."""
+    with pressed(pressure) as run:
+        assert [period.written for period in run.periods] == [written]
+        run.growers.free()
+        assert run.taken[pressure["grows"] == "inodes"] >= written
+
+
+@pytest.mark.parametrize("change", [{"amount": "full"}, {"amount": "1Gi", "for": "3s"}], ids=str)
+def test_a_pressure_ends_when_the_disk_is_full_or_its_time_is_over(change: dict[str, str]) -> None:
+    """With `remains: false` the space is free again, but for a directory."""
+    with pressed({**FILLS, "rate": "1Gi", "remains": False, **change}) as run:
+        assert run.periods[0].written > 10 * MIB
+        run.growers.free()
+        assert run.taken[0] <= 2 * os.sysconf("SC_PAGE_SIZE")
+
+
+def holders(path: str) -> int:
+    """How many processes hold the file that has, or had, this name."""
+    found = 0
+    for descriptor in glob.glob("/proc/[0-9]*/fd/*"):
+        with suppress(OSError):
+            found += os.readlink(descriptor).removesuffix(" (deleted)") == path
+    return found
+
+
+@pytest.mark.parametrize("file", ["closed", "open", "deleted"])
+def test_a_file_is_held_open_or_deleted_until_the_growers_are_closed(file: str) -> None:
+    """A deleted one has no name and takes its room all the same, and gives it back when nobody
+    holds it any more."""
+    with pressed({**FILLS, "file": file}) as run:
+        path = os.path.join(run.embedded.disk(FilesystemRole.NODEFS), "grown", "0")
+        assert os.path.exists(path) == (file != "deleted")
+        assert holders(path) == int(file != "closed")
+        assert run.taken[0] >= 3 * MIB
+        run.growers.free()
+        assert (run.taken[0] < MIB) == (file == "deleted")
+
+
+def test_pressures_beside_each_other_begin_together() -> None:
+    """The third one waits for both."""
+    one = {"grows": "bytes", "rate": "4Mi", "amount": "2Mi"}
+    with pressed(one, {**one, "beside": True}, {**one, "rate": "80Mi"}) as run:
+        spans = sorted((each.from_seconds, each.to_seconds or 0.0) for each in run.periods)
+        (_, first), (second, end), (third, _) = spans
+        assert second < first
+        assert third >= max(first, end)

@@ -1,0 +1,196 @@
+"""The fill of a real node: its plan, what is refused, what is found there before, and the process
+that fills a directory and gives it back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from eviction.drill.pressure.fill_program import PREFIX, Order
+from eviction.drill.pressure.real_fill_plan import plan_fill, plan_lines
+from eviction.drill.pressure.schedule import Fill
+from eviction.drill.run.real import foreign_entries, mount_point, traces
+from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.scenario import Grows, ScenarioError
+from eviction.types import Threshold
+from signals.types import (
+    KUBELET_SIGNALS,
+    FilesystemIdentity,
+    FilesystemRole,
+    FsLayout,
+    FsStats,
+    Signal,
+    SignalObservation,
+    SignalObservations,
+)
+from tests.drill.documents import MIB, scenario
+from tests.expected import expect
+from tests.pure.values import value
+from tests.reclaimd_process import came_true
+from tests.sockets.mounts import mounted_tmpfs
+
+GIB = 1 << 30
+NODEFS, IMAGEFS = FilesystemIdentity("/kubelet", 1), FilesystemIdentity("/images", 2)
+STATS = FsStats(50 * GIB, 52 * GIB, 100 * GIB, 900_000, 1_000_000, 0.0)
+MARKS = (
+    Threshold(Signal.NODEFS_AVAILABLE, value("10%")),
+    Threshold(Signal.NODEFS_AVAILABLE, value("12Gi"), grace_seconds=60.0),
+    Threshold(Signal.IMAGEFS_AVAILABLE, value("20Gi")),
+    Threshold(Signal.NODEFS_INODES_FREE, value("500000")),
+)
+KUBELETS = [
+    Threshold(signal, value(mark))
+    for signal, mark in (
+        (Signal.NODEFS_AVAILABLE, "11980Mi"),
+        (Signal.NODEFS_AVAILABLE, "11Gi"),
+        (Signal.IMAGEFS_AVAILABLE, "20Gi"),
+        (Signal.NODEFS_INODES_FREE, "800k"),
+    )
+]
+
+
+def observed(*, single: bool = False, **of_nodefs: int) -> SignalObservations:
+    """Observations of a node with two filesystems, or with one."""
+    nodefs = replace(STATS, **of_nodefs)
+    found = {
+        FilesystemRole.NODEFS: (NODEFS, nodefs),
+        FilesystemRole.IMAGEFS: (NODEFS, nodefs) if single else (IMAGEFS, STATS),
+    }
+    signals = {}
+    for each in KUBELET_SIGNALS:
+        if each.filesystem in found:
+            identity, stats = found[each.filesystem]
+            available = (stats.available_bytes, stats.capacity_bytes)
+            if each.counts_inodes:
+                available = (stats.inodes_free, stats.inodes_total)
+            signals[each] = SignalObservation(each, *available, 0.0, filesystem=identity)
+    layout = FsLayout.SINGLE if single else FsLayout.DEDICATED_IMAGEFS
+    return SignalObservations(signals, layout, 0.0, filesystems=found)
+
+
+PLANS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("real_fill.yaml").read_text())
+BYTES = {"grows": "bytes", "rate": "100Mi", "amount": "1Gi"}
+
+
+def test_the_plan_of_a_fill_or_why_it_is_refused() -> None:
+    """All that a person has to confirm, with the exact amounts: the prefill, the mark, what is
+    left, what is never filled, the kubelet's marks that may be crossed on the way."""
+    stories = []
+    for name, row in PLANS.items():
+        made = scenario(pressure=row.get("pressure", [BYTES]), **row.get("scenario", {}))
+        seen = observed(**row.get("node", {}))
+        try:
+            plan = plan_fill(made, seen, MARKS, device_id=row.get("device", 1))
+        except ScenarioError as error:
+            lines = [f"refused: {error}"]
+        else:
+            lines = plan_lines(plan, "/here", seen, kubelet=KUBELETS)
+            for of, unit in plan.units.items():
+                exact = f"prefill {unit.prefill}, reserve {unit.reserve}, lowest {unit.lowest}"
+                lines.append(f"{'inodes' if of else 'bytes'}: mark {unit.mark}, {exact}")
+        stories.append("\n".join([name, *(f"  {line}" for line in lines), ""]))
+    expect(Path(__file__).with_name("real_fill.txt"), "\n".join(stories))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A filesystem of 32 MiB and 1 000 inodes."""
+    made = tmp_path / "disk"
+    mounted_tmpfs(str(made), 32 * MIB, 1000)
+    yield made
+    unmount(str(made))
+
+
+def test_what_is_in_a_directory_before_it_is_filled(disk: Path) -> None:
+    """Files of other drills, by their prefix, whether they run or were killed. Foreign is what is
+    neither the kubelet's, the runtime's nor the drill's, nor above those."""
+    own = ["lib/kubelet/pods", "lib/containerd/snapshots", "drill", "lost+found", f"{PREFIX}1-a"]
+    for path in own:
+        (disk / path).mkdir(parents=True)
+    (disk / f"{PREFIX}2").touch()
+    assert traces(str(disk)) == [f"{PREFIX}1-a", f"{PREFIX}2"]
+    roots = [str(disk / "lib" / "kubelet"), str(disk / "lib" / "containerd"), "/nowhere/else"]
+    assert mount_point(str(disk / "drill")) == str(disk)
+    assert foreign_entries(str(disk / "drill"), roots) == []
+    (disk / "lib" / "postgres").mkdir()
+    (disk / "home").symlink_to("lib")
+    foreign = [str(disk / "home"), str(disk / "lib" / "postgres")]
+    assert foreign_entries(str(disk / "drill"), roots) == foreign
+
+
+def left(disk: Path) -> tuple[int, int]:
+    found = os.statvfs(disk)
+    return found.f_bavail * found.f_frsize, found.f_ffree
+
+
+def filled(disk: Path, grows: Grows, *arguments: Any) -> Fill:
+    """Fills, and waits until it is done."""
+    made = Fill(Order(str(disk), grows, *arguments))
+    assert came_true(lambda: not made.goes_on())
+    return made
+
+
+@pytest.mark.parametrize(
+    ("grows", "arguments", "taken"),
+    [
+        pytest.param("bytes", (0, 5 * MIB, 0), (5 * MIB, 1), id="bytes reserved at once"),
+        pytest.param("bytes", (100 * MIB, 5 * MIB, 0), (5 * MIB, 1), id="bytes written"),
+        pytest.param("inodes", (0, 400, 0, 4096), (400 * 4096, 401), id="files and a directory"),
+        pytest.param("bytes", (0, sys.maxsize, 20 * MIB), (12 * MIB, 1), id="bytes but a reserve"),
+        pytest.param("inodes", (0, sys.maxsize, 700), (0, 299), id="inodes but a reserve"),
+    ],
+)
+def test_what_was_filled_has_no_name_and_is_given_back(
+    disk: Path, grows: Grows, arguments: tuple[int, ...], taken: tuple[int, int]
+) -> None:
+    """Only files of their own have one, in a directory of their own."""
+    before = left(disk)
+    made = filled(disk, grows, *arguments)
+    written, now = made.stop(), left(disk)
+    size, inodes = (old - new for old, new in zip(before, now, strict=True))
+    assert (size, inodes) == taken
+    assert written == (size if grows == "bytes" else inodes - 1)
+    assert len(os.listdir(disk)) == (grows == "inodes")
+    made.free()
+    made.free()
+    assert (left(disk), made.problem) == (before, "")
+
+
+def test_what_grows_is_stopped_in_the_middle_and_held(disk: Path) -> None:
+    """SIGTERM ends the writing although it is blocked in the parent, as it is in a drill on a real
+    node."""
+    before = left(disk)
+    old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        made = Fill(Order(str(disk), "bytes", 2 * MIB, 30 * MIB))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, old)
+    assert came_true(lambda: left(disk)[0] < before[0])
+    written = made.stop()
+    assert 0 < written < 30 * MIB
+    assert before[0] - left(disk)[0] == written
+    made.free()
+
+
+def test_a_fill_that_fails_has_a_problem(disk: Path) -> None:
+    """Killed, its space is free again; in a directory that is not there nothing was written."""
+    before = left(disk)
+    made = filled(disk, "bytes", 0, 5 * MIB, 0)
+    os.kill(made._process.pid, signal.SIGKILL)
+    assert came_true(lambda: made.problem != "")
+    assert "killed" in made.problem
+    assert left(disk) == before
+    made.free()
+    absent = Fill(Order(str(disk / "absent"), "bytes", 0, MIB))
+    assert not absent.goes_on()
+    assert "No such file or directory" in absent.problem
+    assert absent.stop() == 0
+    absent.free()

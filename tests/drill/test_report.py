@@ -1,0 +1,316 @@
+"""The report of a run: one self-contained page with its drawings, JSON, JUnit for a CI, its story.
+
+The reports of real runs are tested where the scenarios are run: in `test_library.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eviction.cli.drill import files_of
+from eviction.drill.judgement.judge import Check, DrillResult, Response
+from eviction.drill.measurement.measurements import (
+    ConditionPeriod,
+    Episode,
+    MeasuredFilesystem,
+    MeasuredRemoval,
+    Sample,
+    downsample,
+)
+from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
+from eviction.drill.report.document import DrillReportJson, report_of
+from eviction.drill.report.lines import checks_table, row_lines, story_rows, verdict_rows
+from eviction.drill.report.page import STYLE, junit_xml, page
+from eviction.drill.report.timeline import (
+    HEIGHT,
+    LINE,
+    WIDTH,
+    Event,
+    Lane,
+    MarkLine,
+    Series,
+    chart_svg,
+    lanes_svg,
+)
+from eviction.records.json_shapes import to_json
+from eviction.types import NodeCondition
+from reclaim.types import Action, Kind, Outcome, Reason, Verdict
+from signals.types import FilesystemRole
+from tests.drill.documents import MIB, measurements, one_pass, scenario
+from tests.expected import expect
+from tests.picture import sheet
+from tests.schemas import assert_as_described
+
+LOADING = {"script", "link", "img", "iframe", "object", "embed", "base", "form", "a"}
+HOSTILE = "</title><script>alert('1')</script>\x1b[2J\x00\u202e\"&<img src=x onerror=y>]]>"
+HELD = Check("relieved", "within 1s", "after 0.200 s", held=True)
+FAILED = Check("new pod", "starts", "no", held=False)
+UNKNOWN = Check("new pod", "starts afterwards", "not judged: not tried", held=None)
+
+
+def report(*checks: Check, response: Response = Response.OURS, **changes: Any) -> DrillReportJson:
+    """The report of an invented run, as its schema says."""
+    made = scenario()
+    result = DrillResult(
+        made.name, made.why, "a tmpfs of its own", measurements(**changes), checks, response
+    )
+    report = report_of(result)
+    assert_as_described(to_json(report))
+    return report
+
+
+def tree(text: str) -> ElementTree.Element:
+    """A page or a drawing, which is well-formed XML."""
+    return ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>\n"))  # noqa: S314 # our own
+
+
+def assert_self_contained(html: str) -> None:
+    """The page loads nothing and has no script."""
+    elements = list(tree(html).iter())
+    assert not LOADING & {element.tag for element in elements}
+    attributes = {name for element in elements for name in element.attrib}
+    assert not {"src", "href", "srcset", "action"} & attributes
+    assert not [name for name in attributes if name.startswith("on")]
+    assert not re.search(r"https?://|url\(|@import", html)
+    assert "default-src 'none'" in html
+
+
+def filesystems() -> dict[str, Any]:
+    """Two of a kubelet and one of the configuration's own, with a point each second."""
+    own = FilesystemRole("buildcache")
+    containers = (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS)
+    roles = ((FilesystemRole.NODEFS, (FilesystemRole.NODEFS,)), (containers[0], containers))
+    measured = [MeasuredFilesystem(name, of, 100 * MIB, 1000) for name, of in roles]
+    rooms = ((50 * MIB, 900), (9 * MIB, 80), (7 * MIB, 70))
+    samples = (Sample(0.0, rooms), Sample(1.0, rooms[::-1]))
+    return {
+        "filesystems": (*measured, MeasuredFilesystem(own, (own,), 50 * MIB, 500)),
+        "samples": samples,
+    }
+
+
+def with_what_stayed() -> dict[str, Any]:
+    """Objects of two kinds that went, and what a pass kept, for more than one reason."""
+    kept = [
+        Outcome(Verdict(kind, f"id {name}", name, Action.KEEP, why))
+        for kind, name, why in (
+            (Kind.IMAGE, "b:1", Reason.IN_USE),
+            (Kind.IMAGE, "c:1", Reason.RELIEVED),
+            (Kind.IMAGE, "d:1", Reason.RELIEVED),
+            (Kind.IMAGE, "e:1", Reason.IN_USE),
+            (Kind.CONTAINER, "default/web/app#0", Reason.RUNNING),
+        )
+    ]
+    made = one_pass("a:1", after=20 * MIB)
+    functions = (replace(made.functions[0], kept=tuple(kept)),)
+    gone = (("image", "a:1"), ("container", "job"), ("file", "ballast"))
+    return {
+        "removals": tuple(
+            MeasuredRemoval(1.1 + at, kind, name, f"id {name}")
+            for at, (kind, name) in enumerate(gone)
+        ),
+        "passes": (replace(made, functions=functions, row=("DeleteUnusedImages",)),),
+        "faults": (FaultOccurrence("the runtime restarts", 1.15),),
+        "pressures": (PressurePeriod("a log grows", 0.0, 1.5),),
+    }
+
+
+def observed() -> dict[str, Any]:
+    """Another component relieves: what went before the crossing is not its first removal, why it
+    went is not known, and pods end."""
+    gone = (MeasuredRemoval(at, "image", f"{at}:1", f"id {at}") for at in (0.2, 1.6))
+    pods = (MeasuredRemoval(at, "pod", f"default/{at}", f"id {at}") for at in (1.5, 1.55))
+    periods = (ConditionPeriod(NodeCondition.DISK_PRESSURE, 1.1, 1.2),)
+    return {
+        "removals": tuple(gone),
+        "ended_pods": tuple(pods),
+        "episodes": (Episode(1.0, 2.0, first_rise=1.7),),
+        "passes": (),
+        "conditions": periods,
+        "lists_apart_seconds": 0.5,
+    }
+
+
+STORIES: dict[str, DrillReportJson] = {
+    "held": report(HELD, **with_what_stayed()),
+    "failed": report(HELD, FAILED, UNKNOWN, **filesystems()),
+    "not-judged": report(HELD, UNKNOWN, episodes=(), removals=(), conditions=(), passes=()),
+    "observed": report(response=Response.OBSERVED, **observed()),
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_a_report_is_one_story_in_every_form(story: str) -> None:
+    """On the terminal, as a page (but for its style), as JUnit and as JSON."""
+    made = STORIES[story]
+    files = files_of(made)
+    html, document, junit = files.values()
+    assert_self_contained(html)
+    assert json.loads(document) == to_json(made)
+    lines = [*row_lines([*story_rows(made), *verdict_rows(made)]), *checks_table(made)]
+    text = "\n".join([*lines, "", *files, html.replace(STYLE, ""), junit, document])
+    expect(Path(__file__).parent / "reports" / f"{story}.txt", text)
+
+
+def test_hostile_names_are_escaped_everywhere() -> None:
+    """Names come from pods and images, and must not reach a browser, a terminal or a CI
+    unescaped."""
+    gone = (
+        MeasuredRemoval(1.1, "image", HOSTILE, "id"),
+        MeasuredRemoval(1.2, HOSTILE, HOSTILE, "id"),
+    )
+    run = report(
+        replace(FAILED, name=HOSTILE, seen=HOSTILE),
+        removals=gone,
+        passes=(one_pass(HOSTILE, after=20 * MIB, reason=HOSTILE),),
+        faults=(FaultOccurrence(HOSTILE, 1.0),),
+        pressures=(PressurePeriod(HOSTILE, 0.0, 1.0),),
+    )
+    texts: dict[str, Any] = dict.fromkeys(("scenario", "why", "filesystem", "layout"), HOSTILE)
+    hostile = replace(
+        run,
+        **texts,
+        marks=[replace(mark, value=HOSTILE) for mark in run.marks],
+        conditions=[replace(period, condition=HOSTILE) for period in run.conditions],
+    )
+    for text in (page(hostile), junit_xml(hostile)):
+        assert "<script" not in text
+        assert "<img" not in text
+        assert not set("\x1b\x00\u202e") & set(text)
+        assert len(list(tree(text).iter())) > 1
+    assert_self_contained(page(hostile))
+
+
+@settings(deadline=None)
+@given(st.binary(min_size=4, max_size=400), st.integers(4, 80))
+def test_a_long_timeline_keeps_the_lowest_point_of_every_line(noise: bytes, most: int) -> None:
+    """Bytes and inodes of two filesystems; at most so many points, in their order, all along the
+    time, and all of them if they are no more."""
+    samples = []
+    for at in range(0, len(noise) - 3, 4):
+        one, two, three, four = noise[at : at + 4]
+        samples.append(Sample(float(at), ((one, two), (three, four))))
+    count = len(samples)
+    kept = downsample(samples, most)
+    assert len(kept) <= most
+    assert kept == sorted(set(kept) & set(samples), key=lambda each: each.seconds)
+    assert len(kept) == count or count > most
+    assert 2 * len(kept) >= min(count, most) // 4
+    for place in (0, 1):
+        for unit in (0, 1):
+            lowest = {min(each.available[place][unit] for each in some) for some in (samples, kept)}
+            assert len(lowest) == 1
+
+
+# ---- drawings
+
+seconds = st.floats(-1e6, 1e6, allow_nan=False)
+amounts = st.integers(-(2**63), 2**63)
+texts = st.text(max_size=20)
+events = st.builds(Event, texts, texts, seconds, st.none() | seconds)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(seconds, amounts), max_size=20),
+    st.lists(st.builds(MarkLine, texts, amounts), max_size=5),
+    st.lists(events, max_size=5),
+    seconds,
+    st.booleans(),
+)
+def test_whatever_is_drawn_is_well_formed(
+    points: list[tuple[float, float]],
+    marks: list[MarkLine],
+    happened: list[Event],
+    ended: float,
+    inodes: bool,
+) -> None:
+    """Any times, amounts and names give one SVG element without NaN."""
+    chart = chart_svg("c", ended, [Series("s", points)], marks=marks, inodes=inodes)
+    for drawing in (chart, lanes_svg("l", ended, [Lane("a lane", happened), Lane("none", [])])):
+        drawn = tree(drawing)
+        assert drawn.tag == "svg"
+        assert "nan" not in {text for each in drawn.iter() for text in each.attrib.values()}
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=5))
+def test_labels_of_marks_stay_apart_and_in_the_chart(marked: list[float]) -> None:
+    """In the order of the marks: more is higher."""
+    marks = [MarkLine(f"mark {at}", amount) for at, amount in enumerate(sorted(marked))]
+    drawn = tree(chart_svg("c", 2.0, [Series("s", [(0.0, 100.0)])], marks=marks, inodes=True))
+    places = {text.text: float(text.get("y", "nan")) for text in drawn.iter("text")}
+    downwards = [places[mark.label] for mark in reversed(marks)]
+    assert all(lower - upper >= LINE - 0.11 for upper, lower in pairwise(downwards))
+    assert downwards[0] >= LINE - 5
+    assert downwards[-1] <= HEIGHT
+
+
+@pytest.mark.parametrize(
+    ("highest", "inodes", "ticks"),
+    [
+        (2.0, True, "2 1 0"),
+        (7.0, True, "8 6 4 2 0"),
+        (1.7 * 2**30, False, "2GiB 1.5GiB 1GiB 512MiB 0B"),
+    ],
+)
+def test_each_tick_is_a_round_amount(highest: float, inodes: bool, ticks: str) -> None:
+    """Bytes are counted in powers of two."""
+    drawn = tree(chart_svg("c", 1.0, [Series("s", [(0.0, highest)])], inodes=inodes))
+    shown = [text for text in drawn.iter("text") if "end" in text.get("class", "")]
+    shown.sort(key=lambda text: float(text.get("y", "nan")))
+    assert " ".join(text.text or "" for text in shown) == ticks
+
+
+# How wide a character of DejaVu Sans is, which is wider than what browsers use for system-ui: in
+# units of the size of the font, of the bold font for titles. Others count as the widest letter.
+WIDE = {
+    **dict.fromkeys("fijlrtI.,:;' ()|", 0.41),
+    **dict.fromkeys("abcdeghknopqsuvxyzFJLEST/-ck0123456789", 0.64),
+    **dict.fromkeys("ABCDGHKNOPQRUVXYZw%+=", 0.85),
+}
+
+
+def test_nothing_is_clipped_at_any_edge() -> None:
+    """Each text ends within its drawing, even in a wide font: titles and sentences go on in another
+    line, labels that are too long for their margin end with `…`. Several lines have names in their
+    colours."""
+    marks = [
+        MarkLine("nodefs 10% + 5% = 1023.9MiB", 50.0),
+        MarkLine("a-filesystem-of-your-own 10Mi = 10.0MiB", 20.0),
+    ]
+    lines = [
+        Series("A (pressured-node, observed)", [(0.0, 9e9)]),
+        Series("B: with reclaimd", [(0.0, 1.0)], "b"),
+    ]
+    name = "bytes available on nodefs, imagefs, containerfs (of 1023.9GiB); marks of A"
+    lanes = [Lane("A: ReclaimPressure", [], "17, in 1 pass"), Lane("A: sandboxes removed", [])]
+    drawings = [
+        (name, chart_svg(name, 2.0, lines, marks=marks)),
+        ("l", lanes_svg("l", 2.0, lanes, axis="seconds " * 9)),
+    ]
+    sentence = "The kubelet alone: first byte freed 8.21s after its mark, 22 of 31 images removed. "
+    title = "A disk that fills is relieved before pods suffer: " * 2
+    root, shown = tree(sheet(title, [sentence * 3], drawings)), {}
+    for drawing in [root, *(each for each in root.iter() if each.tag.endswith("svg"))]:
+        for text in (each for each in drawing if each.tag.endswith("text")):
+            style, words = text.get("class", "").split(), text.text or ""
+            shown[words] = style
+            size = 17.0 if style == ["title"] else 13.0
+            wide = size * sum(WIDE.get(character, 1.0) for character in words)
+            share = 1.0 if "end" in style else 0.5 if "middle" in style else 0.0
+            left = float(text.get("x", "nan")) - share * wide
+            assert left >= 0.0, words
+            assert left + wide <= WIDTH, words
+    assert {"nodefs 10% + 5% = 1023.9…", "17, in 1 pass", "none"} <= shown.keys()
+    assert (shown["A (pressured-node, obser…"], shown["B: with reclaimd"]) == (["a"], ["b"])

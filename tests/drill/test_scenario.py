@@ -1,0 +1,221 @@
+"""Scenarios that the reader accepts, the sentences with which it refuses others, and their schema,
+which accepts what it accepts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
+
+from eviction.configuration.models import Model
+from eviction.configuration.strict_yaml import read_document
+from eviction.drill.run.embedded import describe_fault, failpoint_of
+from eviction.drill.scenario import (
+    GONE_FIELDS,
+    ConditionExpectation,
+    Expectation,
+    Fault,
+    FaultAction,
+    FilesystemSpec,
+    FunctionSpec,
+    ImageSpec,
+    Method,
+    NodeSpec,
+    OwnFilesystemSpec,
+    PodSpec,
+    PodState,
+    Pressure,
+    RuntimeSpec,
+    ScenarioError,
+    find_scenario,
+    library,
+    read_scenario,
+    scenario_of,
+)
+from reclaim.cri.status import Code
+from signals.types import FilesystemRole, FsLayout
+from tests.drill.documents import IMAGEFS, document, scenario
+from tests.expected import expect
+from tests.mutations import mutations
+from tests.nodes import faults
+from tests.nodes.faults import CODES
+from tests.nodes.full_server import METHODS
+from tests.pages import DRILL, code_blocks
+from tests.schemas import problems, schema_of, validator
+
+HERE = Path(__file__).parent
+RICH: dict[str, Any] = {**document(), **yaml.safe_load((HERE / "rich.yaml").read_text())}
+
+
+def refusal(written: Any) -> str | None:
+    """Why the drill refuses a scenario; None if it accepts it."""
+    try:
+        scenario_of(written, "a.yaml")
+    except ScenarioError as error:
+        return str(error)
+    return None
+
+
+def test_a_wrong_scenario_is_refused_in_one_sentence_by_field() -> None:
+    """With what is allowed. A marked one has a wrong form, which the schema refuses, too."""
+    rows = yaml.safe_load((HERE / "refused.yaml").read_text())
+    gone = {f"{field}, which there was": {"node": {field: "x"}} for field in GONE_FIELDS}
+    stories = []
+    for name, changes in {**rows, **gone}.items():
+        written = {key: value for key, value in document(**changes).items() if value is not None}
+        also = "by the schema, too: " if problems(validator("scenario"), written) else ""
+        said = refusal(written)
+        assert said is not None, name
+        assert "\n" not in said
+        stories.append(f"{name}\n  {also}{said}\n")
+    expect(HERE / "refused.txt", "".join(stories))
+
+
+@pytest.mark.parametrize(("text", "said"), [("name: a\nname: b\n", "twice"), ("- a\n", "mapping")])
+def test_what_is_no_plain_yaml_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    """By the reader of the configuration; the sentence names the file."""
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    with pytest.raises(ScenarioError, match=f"^{path}.*{said}"):
+        read_scenario(str(path))
+
+
+def test_defaults() -> None:
+    """No fault, no periodic collection, no hold-off, and a threshold that is not named is off."""
+    made = scenario()
+    assert (made.faults, made.node.rebooted, made.node.layout) == ((), False, FsLayout.SINGLE)
+    configuration = made.node.configuration
+    fields = ("imageGCHighThresholdPercent", "holdOffAfterStart")
+    assert [configuration[field] for field in fields] == [100, "0s"]
+    marks = [configuration["evictionHard"][f"{name}.available"] for name in ("nodefs", "imagefs")]
+    assert marks == ["10%", "0%"]
+    assert made.expect.no_restarts
+    assert made.expect.new_pod_starts
+
+
+def test_entries_stand_for_objects() -> None:
+    """One with a count for that many, with numbers of two digits; only a crashed pod has a dead
+    copy."""
+    pods = [
+        {"name": state, "image": "registry.example/old-04:1", "state": state, "count": 2}
+        for state in get_args(PodState)
+    ]
+    node = scenario(node={"pods": pods}).node
+    assert node.pods[0].names == [f"{node.pods[0].state}-01", f"{node.pods[0].state}-02"]
+    assert {pod.state for pod in node.pods if pod.dead_copies} == {"crashed"}
+    assert node.images[2].names[0] == "registry.example/old-01:1"
+    tagged = ImageSpec.model_validate({"name": "localhost:5000/shop:v2", "size": "1Mi", "count": 2})
+    assert tagged.names == ["localhost:5000/shop-01:v2", "localhost:5000/shop-02:v2"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "containers"),
+    [("dedicated", FilesystemRole.IMAGEFS), ("split", FilesystemRole.NODEFS)],
+)
+def test_a_layout_says_where_writable_layers_are(layout: str, containers: FilesystemRole) -> None:
+    """With the images, or with the kubelet's data."""
+    node = scenario(node={"layout": layout, "imagefs": IMAGEFS}).node
+    assert node.role(FilesystemRole.CONTAINERFS) is containers
+    assert node.role(FilesystemRole.IMAGEFS) is FilesystemRole.IMAGEFS
+    assert set(node.filesystems) == {FilesystemRole.NODEFS, FilesystemRole.IMAGEFS}
+
+
+def fault(action: FaultAction, **fields: Any) -> Fault:
+    return Fault.model_validate({"action": action, "at": "0s", **fields})
+
+
+def test_every_fault_is_one_of_the_embedded_runtime() -> None:
+    """Each action on a method is a failpoint of its own, with its number of calls and a
+    description; each code is one of gRPC, each method one of the runtime."""
+    assert set(get_args(Method)) <= {method.name for method in METHODS}
+    assert {code.name for code in Code if code is not Code.OK} == CODES.keys()
+    for code in CODES:
+        assert code in str(failpoint_of(fault("fail", method="RemoveImage", code=code)))
+    for action in set(get_args(FaultAction)) - {"restart", "away"}:
+        each = fault(action, method="ListImages", times=3)
+        like = getattr(faults, action.title().replace("-", ""))(*[0.0] * (action == "delay"))
+        point = failpoint_of(each)
+        assert point.times == 3
+        assert (point.acts, point.seconds, point.change) == (like.acts, like.seconds, like.change)
+        assert (point.code is None) == (like.code is None)
+        assert "ListImages" in describe_fault(each)
+        assert "3 times" in describe_fault(each)
+
+
+@pytest.mark.parametrize("name", library())
+def test_a_scenario_of_the_library_is_described_and_valid(name: str) -> None:
+    """It has the name of its file and a reason, a sentence; its form is the schema's, too."""
+    found = find_scenario(name)
+    assert found.name == name
+    assert found.why.endswith(".")
+    assert len(found.why.split()) >= 8
+    assert problems(validator("scenario"), read_document(library()[name], trusted_only=False)) == []
+
+
+def test_a_scenario_is_found_by_its_name_or_path(tmp_path: Path) -> None:
+    """JSON is YAML, and the page's example is a scenario; an unknown name shows the library's."""
+    with pytest.raises(ScenarioError, match="fast-fill"):
+        find_scenario("fats-fill")
+    path = tmp_path / "a.yaml"
+    path.write_text(json.dumps(document()))
+    assert find_scenario(str(path)) == scenario()
+    (example,) = code_blocks(DRILL, "yaml")
+    path.write_text(example)
+    assert find_scenario(str(path)).faults
+
+
+# ---- the schema
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(mutations(RICH))
+def test_what_the_drill_accepts_the_schema_accepts(written: Any) -> None:
+    """One small change of a scenario with pressures and faults of every form."""
+    assert refusal(RICH) is None
+    if refusal(written) is None:
+        assert problems(validator("scenario"), written) == []
+
+
+ONE_OF_EACH_TYPE: tuple[Any, ...] = ("x", 5, 1.5, True, None, [], [1], {}, {"x": 1}, {"x": []})
+ONE_OF_EACH_PART: dict[type[Model], dict[str, Any]] = {
+    FilesystemSpec: IMAGEFS,
+    OwnFilesystemSpec: {**IMAGEFS, "name": "cache"},
+    FunctionSpec: {"name": "prune"},
+    ImageSpec: RICH["node"]["images"][0],
+    PodSpec: RICH["node"]["pods"][0],
+    RuntimeSpec: {},
+    NodeSpec: RICH["node"],
+    Pressure: RICH["pressure"][0],
+    Fault: RICH["faults"][0],
+    ConditionExpectation: {},
+    Expectation: RICH["expect"],
+}
+
+
+def test_the_schema_describes_every_part_and_field_and_its_type() -> None:
+    """Each part has a title and a description, each field a sentence. A value of a type that the
+    model refuses is refused by the schema, too. There are no other parts, but those of the
+    configuration's margin and rows."""
+    whole = schema_of("scenario")
+    for part in (whole, *whole["$defs"].values()):
+        assert part["title"]
+        assert part["description"]
+        assert all(field["description"].endswith(".") for field in part["properties"].values())
+    names = {part.__name__ for part in ONE_OF_EACH_PART}
+    assert whole["$defs"].keys() == names | {"BoundedMargin", "RowEntryText"}
+    for model, usual in ONE_OF_EACH_PART.items():
+        found = Draft202012Validator({"$ref": f"#/$defs/{model.__name__}", "$defs": whole["$defs"]})
+        assert problems(found, usual) == []
+        for name, info in model.model_fields.items():
+            for value in ONE_OF_EACH_TYPE:
+                changed = {**usual, info.alias or name: value}
+                try:
+                    model.model_validate(changed)
+                except ValidationError:
+                    assert problems(found, changed) != [], (model, name, value)

@@ -1,0 +1,584 @@
+"""The daemon as a process: killed, started many times at once or with too little, with a defect
+while it observes, and what it holds after very much work."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+import psutil
+import pytest
+
+from eviction.engine.effects import LookWanted
+from eviction.engine.node import Node
+from eviction.exit_codes import EXIT_NO_RESOURCES
+from eviction.records.history import HistoryRecorder
+from eviction.records.listener import Listener
+from eviction.surface import daemon as surface
+from eviction.surface.control_client import ask
+from eviction.surface.endpoints import DaemonEndpoints
+from eviction.surface.systemd import Notifier
+from eviction.types import Decision
+from eviction.wording.log import Log
+from signals.filesystems import Reading, read_statvfs
+from signals.types import FsLayout, Signal, SignalObservations
+from signals.watcher import FsWatcher
+from tests.faults import meters
+from tests.faults.meters import MIB, Meters, Report
+from tests.faults.pass_check import PopulatedNode
+from tests.nodes.faults import Fail
+from tests.nodes.small_node import SmallNode
+from tests.ports import free_port
+from tests.pure.values import SteppedClock
+from tests.reclaimd_process import (
+    ENVIRONMENT,
+    PATIENCE_SECONDS,
+    PROGRAM,
+    Daemon,
+    answer,
+    came_true,
+    reclaimd,
+    reclaimd_here,
+    write_configuration,
+)
+from tests.sockets.conftest import SmallNodeFactory
+from tests.sockets.mounts import need_mounts
+from tests.thread_limit import ThreadLimit, no_thread_starts
+
+# ---- killed
+
+KILLS, KILLS_OF_SOAK = 6, 200
+LONGEST_STEP_SECONDS = 0.005  # between two calls to the runtime
+STARVED_PASSES = 5
+WHOLE_ROW = ("--signal", "nodefs.available", "--all", "--now", "-o", "json")
+
+
+def undisturbed_pass(
+    configuration: str, run: Callable[..., subprocess.CompletedProcess[str]] = reclaimd_here
+) -> Any:
+    """The record of one undisturbed pass, in this process or as one of its own.
+
+    On a machine so busy that the reading of an object was too old for its removal the pass gives up
+    with an error; then it is repeated.
+    """
+    for left in reversed(range(STARVED_PASSES)):
+        process = run("reclaim", "--config", configuration, *WHOLE_ROW)
+        # 1: space that comes late is not there yet
+        assert process.returncode in (0, 1), process.stderr
+        record = answer(process)
+        starved = any("fresher than" in (each["error"] or "") for each in record["removals"])
+        if not starved or not left:
+            return record
+    raise AssertionError
+
+
+def killed_at_random(directory: Path, kills: int, seed: int) -> list[int]:
+    """Runs `kills` reclaims, each killed right after a random one of its calls to the runtime, and
+    each followed by a whole one. Returns how many objects each had removed when it was killed."""
+    need_mounts()
+    chance = random.Random(seed)  # noqa: S311 # a repeatable sequence, no secret
+    node = PopulatedNode(directory)
+
+    def asked() -> int:
+        return node.failpoints.calls.total()
+
+    def has_gone_on(process: subprocess.Popen[bytes], last: int) -> bool:
+        return asked() > last or process.poll() is not None
+
+    removed_before_kill: list[int] = []
+    try:
+        node.populate()
+        before = asked()
+        undisturbed_pass(node.configuration(Signal.NODEFS_AVAILABLE, above=1), reclaimd)
+        calls = asked() - before
+        for _ in range(kills):
+            removable = node.populate()
+            configuration = node.configuration(Signal.NODEFS_AVAILABLE, above=1)
+            already, last = len(node.removed()), asked() + chance.randrange(calls)
+            process = subprocess.Popen(
+                [PROGRAM, "reclaim", "--config", configuration, *WHOLE_ROW],
+                env=ENVIRONMENT,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            assert came_true(partial(has_gone_on, process, last), 20.0, every_seconds=0.0005)
+            time.sleep(chance.uniform(0.0, LONGEST_STEP_SECONDS))
+            process.kill()
+            process.wait(60.0)
+            removed_before_kill.append(len(node.removed()) - already)
+            assert node.protected <= node.present(), node.protected - node.present()
+            record = undisturbed_pass(configuration)
+            left = removable & node.leftovers()
+            reported = (*record["removals"], *record["kept"])
+            assert not left, [each for each in reported if each["id"] in left]
+            assert {each["result"] for each in record["removals"]} <= {"removed", "already_gone"}
+            assert node.protected <= node.present()
+    finally:
+        node.close()
+    return removed_before_kill
+
+
+def test_a_reclaim_that_is_killed_leaves_nothing_to_repair(tmp_path: Path) -> None:
+    """Six kills at random moments: the next start converges in one pass, and removes
+    nothing that must be kept.
+    """
+    assert len(killed_at_random(tmp_path / "node", KILLS, seed=7)) == KILLS
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_two_hundred_reclaims_that_are_killed_leave_nothing_to_repair(tmp_path: Path) -> None:
+    """200 kills with a new seed each time, which is printed."""
+    seed = time.time_ns()
+    gone = killed_at_random(tmp_path / "node", KILLS_OF_SOAK, seed)
+    middle = sum(0 < each < max(gone) for each in gone)
+    print(f"seed {seed}: {gone.count(0)} before the first removal, {middle} in the middle of it")
+    assert middle > KILLS_OF_SOAK // 10, "the kills were in the middle of it"
+
+
+# ---- started
+
+
+@pytest.fixture
+def idle(tmp_path: Path) -> tuple[str, str]:
+    """A configuration without pressure and without a runtime, and its control socket."""
+    (tmp_path / "kubelet").mkdir()
+    control = str(tmp_path / "control.sock")
+    path = write_configuration(
+        tmp_path / "reclaimd.yaml",
+        rootDirectory=str(tmp_path / "kubelet"),
+        containerRuntimeEndpoint=f"unix://{tmp_path}/none.sock",
+        controlSocket=control,
+        evictionHard={"nodefs.available": "1Ki"},
+    )
+    return str(path), control
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(50, marks=pytest.mark.soak)])
+@pytest.mark.timeout(300)
+def test_of_four_starts_at_once_exactly_one_lives(
+    idle: tuple[str, str], tmp_path: Path, count: int
+) -> None:
+    """Or of fifty: one runs on, the others exit with 75 and one sentence."""
+    configuration, control = idle
+    running: dict[Path, subprocess.Popen[bytes]] = {}
+    for number in range(count):
+        path = tmp_path / f"{number}.log"
+        with path.open("wb") as log:
+            command = [PROGRAM, "run", "--config", configuration]
+            running[path] = subprocess.Popen(command, env=ENVIRONMENT, stderr=log)
+    try:
+
+        def one_is_left() -> bool:
+            for path, process in list(running.items()):
+                if process.poll() is not None:
+                    del running[path]
+                    said = path.read_text()
+                    assert process.returncode == 75, said
+                    assert "another instance holds the node" in said
+                    assert said.count("\n") == 1
+            return len(running) == 1
+
+        assert came_true(one_is_left, 120.0)
+        assert ask(control, "status")["heartbeat_age_seconds"] < 60
+        ((path, alive),) = running.items()
+        alive.send_signal(signal.SIGTERM)
+        assert alive.wait(PATIENCE_SECONDS) == 0, path.read_text()
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
+
+
+def test_the_first_instance_is_undisturbed_by_a_second_one(idle: tuple[str, str]) -> None:
+    """The first logs nothing about the second, answers its control socket,
+    and exits with 0 on SIGTERM.
+    """
+    configuration, control = idle
+    with Daemon("--config", configuration) as first:
+        assert came_true(lambda: "cannot be asked" in str(first.events))
+        logged = len(first.events)
+        assert reclaimd("run", "--config", configuration).returncode == 75
+        assert len(first.events) == logged
+        assert ask(control, "status")["conditions"] == []
+        assert first.stop() == 0
+
+
+# ---- what a pass needs is made at the start
+
+RECLAIM_AFTER_PREPARE = """
+import json, sys
+from eviction.configuration.effective import load
+from eviction.engine.node import Node
+from eviction.records.passes import Trigger
+node = Node(load(sys.argv[1], {}, {}))
+node.prepare()
+node.locate()
+before = set(sys.modules)
+observations, decision = node.look()
+record = node.relieve(observations, decision, Trigger.INTERVAL)
+print(json.dumps({"result": record.result, "imported": sorted(set(sys.modules) - before)}))
+node.close()
+"""
+
+
+@contextmanager
+def no_threads(pid: int) -> Iterator[None]:
+    """No thread starts in the process from now on."""
+    with ThreadLimit(pid) as limit:
+        limit.forbid()
+        yield
+
+
+@contextmanager
+def few_descriptors(pid: int, most: int = 14) -> Iterator[None]:
+    """So many at most from now on. Python and the configuration are content with 14; the sockets of
+    a pass are not."""
+    _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, hard))
+    yield
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        (no_threads, "no thread can be started for the log: can't start new thread"),
+        (few_descriptors, "no sockets can be made for the runtime: Too many open files"),
+    ],
+)
+def test_a_start_with_too_little_ends_with_one_sentence(
+    small_node: SmallNode, limit: Callable[[int], AbstractContextManager[None]], said: str
+) -> None:
+    """Exit 71, which the page explains."""
+    command = [PROGRAM, "run", "--config", small_node.configuration(parallelRemovals=2)]
+    with (
+        subprocess.Popen(
+            ["sh", "-c", 'read -r go; exec "$@"', "sh", *command],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        ) as process,
+        limit(process.pid),
+    ):
+        _, words = process.communicate("go\n", timeout=120.0)
+    assert process.returncode == EXIT_NO_RESOURCES, words
+    assert f"cannot start: {said}" in words.strip().splitlines()[-1]
+
+
+@pytest.mark.regression
+def test_under_pressure_no_module_is_imported(small_node: SmallNode) -> None:
+    """Not even where the runtime has to be asked again: an import needs descriptors,
+    memory, a disk that answers.
+    """
+    small_node.add_images(3)
+    small_node.run(small_node.run_pod("web"))
+    configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=2 * MIB)
+    lost = Fail(grpc.StatusCode.UNAVAILABLE, "connection lost", times=1)
+    small_node.failpoints["ListImages"] = lost
+    process = subprocess.run(
+        [sys.executable, "-c", RECLAIM_AFTER_PREPARE, configuration],
+        capture_output=True,
+        text=True,
+        timeout=120.0,
+        check=True,
+        env=ENVIRONMENT,
+    )
+    assert json.loads(process.stdout) == {"result": "satisfied", "imported": []}
+    assert small_node.failpoints.calls["ListImages"] == 2
+
+
+def test_a_daemon_at_rest_has_few_threads(
+    make_small_node: SmallNodeFactory, tmp_path: Path
+) -> None:
+    """36 at most, with two filesystems, all that is on by default, and `parallelRemovals` as it is
+    by default."""
+    small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
+    configuration = small.configuration(
+        parallelRemovals=2,
+        controlSocket=str(tmp_path / "run" / "control.sock"),
+        metricsAddress=f"127.0.0.1:{free_port()}",
+        stateFile=str(tmp_path / "state"),
+        historyFile=str(tmp_path / "history"),
+    )
+    with Daemon("--config", configuration) as daemon:
+        small.wait_for("ListContainers")
+        threads = Path(f"/proc/{daemon.process.pid}/task")
+        assert came_true(lambda: len(list(threads.iterdir())) <= 36)
+
+
+@pytest.mark.regression
+def test_a_daemon_without_a_free_descriptor_relieves_also_after_the_runtime_was_restarted(
+    small_node: SmallNode,
+) -> None:
+    """No descriptor is left when the disk fills, and the runtime's connections are
+    dead: images go all the same.
+    """
+    images = small_node.add_images(3)
+    small_node.run(small_node.run_pod("web"))
+    mark = str(small_node.available() - 4 * MIB)
+    configuration = small_node.configuration(evictionHard={"nodefs.available": mark})
+    with Daemon("--config", configuration) as daemon:
+        small_node.wait_for("ListContainers")
+        used = max(map(int, os.listdir(f"/proc/{daemon.process.pid}/fd"))) + 1
+        with few_descriptors(daemon.process.pid, used):
+            small_node.server.stop()
+            small_node.server.start()
+            small_node.fill(8 * MIB)
+            daemon.wait_for(lambda event: "satisfied" in str(event.get("result")))
+    assert small_node.removed("image")
+    assert set(small_node.removed("image")) <= set(images)
+
+
+def test_a_watch_without_a_thread_is_a_problem_and_nothing_more(tmp_path: Path) -> None:
+    """The sentence says that observations come at intervals only; nothing stays open."""
+    with no_thread_starts():
+        watcher = FsWatcher((str(tmp_path),), lambda: None, 10.0)
+        watcher.start()
+    assert "observing at intervals only" in str(watcher.problem)
+    watcher.watch((str(tmp_path),))
+    watcher.stop()
+
+
+# ---- what it holds after very much work
+
+GROWTH_BYTES = 4 * MIB
+SMALL_BYTES = 256 << 10
+# a pass during which the next image arrives would count as fruitless, and back off for a second
+ENDING_SECONDS = 0.03
+
+
+class Load:
+    """Work for a daemon whose mark the next image crosses, piece by piece."""
+
+    def __init__(self, small: SmallNode) -> None:
+        self.small = small
+        self._made = 0
+
+    def remove_one(self) -> None:
+        """A pass that removes an image."""
+        self._made += 1
+        image = self.small.add_image(f"registry.example/load/{self._made}:1", SMALL_BYTES)
+        assert came_true(lambda: image in self.small.removed()[-8:])
+
+    def passes(self, count: int) -> None:
+        """Each of them removes an image."""
+        for _ in range(count):
+            self.remove_one()
+            time.sleep(ENDING_SECONDS)
+
+    def restarts(self, count: int) -> None:
+        """Of the runtime, each followed by pressure that is relieved."""
+        for _ in range(count):
+            self.small.server.stop()
+            self.small.server.start()
+            self.remove_one()
+
+    def events(self, count: int) -> None:
+        """Of inotify, in a directory that the daemon watches."""
+        directory = os.open(self.small.root_directory / "pods", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for _ in range(count):
+                os.mkdir("sign-of-growth", dir_fd=directory)
+                os.rmdir("sign-of-growth", dir_fd=directory)
+        finally:
+            os.close(directory)
+
+
+def held_after(small: SmallNode, name: str, count: int, first: int) -> Report:
+    """What a daemon holds after so much of a load, compared with after the `first`, which fills its
+    caches. It is read when it has no more threads than then: a call, a removal and gRPC's own work
+    each have one while they last."""
+    small.run(small.run_pod("web"))  # so that only what the load adds is removable
+    load: Callable[[int], None] = getattr(Load(small), name)
+    file = small.configuration(
+        Signal.NODEFS_AVAILABLE, above=-(SMALL_BYTES // 2), pollCeiling="10ms"
+    )
+    if name == "events":  # each of them may be the one after which the disk is full
+        marks = {"nodefs.available": "1Mi"}
+        file = small.configuration(evictionHard=marks, pollCeiling="10ms", assumedFillRate="100Gi")
+    with Daemon("--config", file, cold=True) as daemon:
+        small.wait_for("ListPodSandbox")
+        time.sleep(0.5)
+        process, readings = psutil.Process(daemon.process.pid), list[meters.Reading]()
+
+        def settled() -> bool:
+            with process.oneshot():
+                used = process.num_fds(), process.num_threads(), process.memory_info().rss
+            readings.append(meters.Reading(*used))
+            return readings[-1].threads <= metered.report.first.threads
+
+        load(first)
+        with Meters(process.pid, every_seconds=0.5) as metered:
+            load(count)
+            came_true(settled, PATIENCE_SECONDS)
+        if name == "passes":
+            assert len(daemon.passes) >= count * 0.9
+        assert daemon.stop() == 0
+    last = min(readings, key=lambda each: (each.threads, each.descriptors))
+    report = replace(metered.report, last=last)
+    assert report.descriptors_more <= 0, str(report)
+    assert report.threads_more <= 0, str(report)
+    return report
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "first"), [("events", 10_000, 2_000), ("passes", 30, 15), ("restarts", 4, 4)]
+)
+def test_what_a_daemon_holds_stays_bounded(
+    small_node: SmallNode, name: str, count: int, first: int
+) -> None:
+    """A short run of each load adds no descriptor and no thread."""
+    held_after(small_node, name, count, first)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("name", "count"), [("events", 1_000_000), ("passes", 10_000), ("restarts", 200)]
+)
+def test_what_a_daemon_holds_stays_bounded_for_long(
+    small_node: SmallNode, name: str, count: int
+) -> None:
+    """A million events, 10 000 passes, 200 restarts add no descriptor, no
+    thread and less than 4 MiB.
+    """
+    began = time.monotonic()
+    report = held_after(small_node, name, count, count // 10)
+    print(f"{count} {name} in {time.monotonic() - began:.0f} s:\n{report}")
+    assert report.last.rss_bytes - report.first.rss_bytes <= GROWTH_BYTES, str(report)
+
+
+# ---- a defect while it observes
+
+IMAGES = {"imagefs.available": "1%"}  # so that a capacity counts
+
+
+class Defective:
+    """A reader whose numbers nothing can be concluded from until `mended` is set."""
+
+    def __init__(self, path: Path) -> None:
+        self.mended = threading.Event()
+        self.attempts = 0
+        self._path = str(path)
+
+    def __call__(self, path: str, now: float) -> Reading:
+        """The capacity is no number until `mended` is set."""
+        self.attempts += path == self._path
+        reading = read_statvfs(path, now)
+        if self.mended.is_set():
+            return reading
+        return replace(reading, stats=replace(reading.stats, capacity_bytes=cast(int, None)))
+
+
+class Observed(Listener):
+    """A listener that does this after each observation."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self.told = 0
+        self._then = then
+
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        """Does it."""
+        self.told += 1
+        self._then()
+
+
+@contextmanager
+def looping(node: Node) -> Iterator[io.StringIO]:
+    """The daemon of a node runs on a thread; its log as JSON."""
+    written = io.StringIO()
+    daemon = surface.Daemon(node, Log(lambda: 0.0, as_json=True, stream=written))
+    loop = threading.Thread(target=daemon.run)
+    loop.start()
+    try:
+        yield written
+    finally:
+        daemon.stop()
+        loop.join(60.0)
+    assert not loop.is_alive()
+
+
+def test_an_exception_while_observing_does_not_end_the_daemon(small_node: SmallNode) -> None:
+    """It is logged once, the next attempt comes a second later, and as soon as an attempt
+    succeeds the node is relieved. A listener that raises loses its own lines, which is counted."""
+    images = small_node.add_images(3)
+    defective = Defective(small_node.root_directory)
+    node = small_node.node(
+        Signal.NODEFS_AVAILABLE, above=10 * MIB, evictionHard=IMAGES, reader=defective
+    )
+    raises = Observed(lambda: 1 // 0)
+    node.listeners.add(raises)
+    with looping(node) as written:
+        assert came_true(lambda: defective.attempts >= 3), "the loop has ended"
+        assert defective.attempts <= 5, "it does not spin"
+        defective.mended.set()
+        assert came_true(lambda: set(images) <= set(small_node.removed("image")))
+    events = [json.loads(line) for line in written.getvalue().splitlines()]
+    failed = [each for each in events if each["message"].startswith("observing the node: TypeE")]
+    assert len(failed) == 1
+    assert raises.told == node.listeners.failed > 0
+    assert any("result" in each for each in events), "the log has the pass"
+
+
+@pytest.mark.regression
+def test_a_listener_that_hangs_keeps_no_watchdog_from_being_fed(
+    small_node: SmallNode, tmp_path: Path
+) -> None:
+    """It is fed by the owner, after each look: systemd kills no daemon that relieves."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "40"}
+        notifier, node, mended = (
+            Notifier(environment, os.getpid()),
+            small_node.node(),
+            threading.Event(),
+        )
+        log = Log(lambda: 0.0, stream=io.StringIO())
+        history = HistoryRecorder("", 0, node.clock, warn=log.warning)
+        daemon = surface.Daemon(node, log)
+        node.on_look = DaemonEndpoints(daemon, log, notifier, history=history).keep_alive
+        node.listeners.add(Observed(lambda: mended.wait(60.0)))
+        while node.world.looks < 3:
+            node.owner.turn()
+            node.owner.post(LookWanted(urgent=True))
+        mended.set()
+        assert [manager.recv(64) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("defect", [False, True], ids=["no turn", "no look"])
+def test_a_daemon_that_never_ends_a_look_is_not_alive(small_node: SmallNode, defect: bool) -> None:
+    """Its owner's thread has ended or hangs in a turn: seen 8 s after the turn was due, or after it
+    began. Or there is a defect in each turn: it goes on, and relieves nothing."""
+    clock, defective = SteppedClock(), Defective(small_node.root_directory)
+    reader: dict[str, Any] = {"reader": defective} if defect else {}
+    node = small_node.node(Signal.NODEFS_AVAILABLE, evictionHard=IMAGES, clock=clock, **reader)
+    daemon = surface.Daemon(node, Log(clock.wall, stream=io.StringIO()))
+    clock.step(surface.LARGEST_DELAY_SECONDS)
+    assert daemon.why_not_alive() is None
+    if defect:
+        clock.step(node.configuration.poll_ceiling_seconds)
+    while defective.attempts < 2 if defect else not node.world.looks:
+        node.owner.turn()
+    assert bool(node.world.looks) != defect
+    clock.step(0.1 if defect else surface.LARGEST_DELAY_SECONDS + 0.1)
+    assert daemon.why_not_alive() == "the next observation is 8.1 s late"
