@@ -343,7 +343,9 @@ def test_a_build_cache_is_pruned_until_what_is_missing_is_free(tmp_path: Path) -
         make_old(path, 21 - 2 * number)
     cache.chmod(0o700)
     text = (EXAMPLES / "program" / "reclaimd.yaml").read_text()
-    text = text.replace("/usr/local/bin/" + PRUNE.name, shutil.copy(PRUNE, tmp_path))
+    text = text.replace(
+        "/usr/local/bin/" + PRUNE.name, str(shutil.copy(PRUNE, tmp_path / PRUNE.name))
+    )
     fields = yaml.safe_load(text.replace("/var/cache/build", str(cache)))
     fields |= {
         "containerRuntimeEndpoint": "none",
@@ -442,10 +444,12 @@ def test_an_alert_of_a_real_alertmanager_has_the_node_relieved(
             text.replace("/etc/alertmanager/reclaimd.token", str(tmp_path / "token"))
         )
         with Alertmanager(program, tmp_path, configuration) as alertmanager:
-            for number, node in enumerate(("node-2", "node-1"), 1):
+            asked = []
+            for node in ("node-2", "node-1"):
                 assert small_node.removed() == []
+                asked.append(node)
                 alertmanager.fire(alertname="NodeFilesystemSpaceFillingUp", instance=f"{node}:9100")
-                assert came_true(lambda count=number: len(inetd.codes) == count)
+                assert came_true(lambda: len(inetd.codes) == len(asked))
         assert inetd.codes == [0, 0]
         assert "satisfied" in inetd.stderr
     assert small_node.removed("image")
