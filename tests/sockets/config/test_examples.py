@@ -25,6 +25,7 @@ from eviction.cli.commands import COMMANDS
 from eviction.configuration.effective import load
 from eviction.drill.runtime.private_mounts import unmount
 from signals.types import Signal
+from tests.expected import expect
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import (
     ENVIRONMENT,
@@ -36,7 +37,9 @@ from tests.reclaimd_process import (
     write_configuration,
 )
 from tests.repository import ROOT
+from tests.schemas import assert_as_described
 from tests.sockets.alertmanager import Alertmanager, Inetd
+from tests.sockets.config.transcripts import TOLD
 from tests.sockets.mounts import mounted_tmpfs
 from tests.tool import tool
 
@@ -512,7 +515,6 @@ def test_an_alert_about_the_node_starts_the_command_and_nothing_else_does(
 
 PLAN = EXAMPLES / "fleet" / "plan.sh"
 SIDE_BY_SIDE = 4
-HEAD = ["NODE", "UNDER PRESSURE", "AVAILABLE", "CONTAINERS", "IMAGES", "FREES", "LARGEST IMAGE"]
 # It counts how many of it run at a time. The first wait for each other, and who sees that all are
 # there notes it: so it is seen that they are asked side by side.
 KUBECTL = f"""cd "$FLEET" || exit 9
@@ -568,82 +570,34 @@ def fleet(tmp_path: Path) -> Fleet:
     return Fleet(tmp_path / "fleet")
 
 
-def amount(size_bytes: int) -> str:
-    return f"{round(size_bytes / MIB, 1):g}MiB"
+PLANS: list[Any] = json.loads((TOLD / "plans.json").read_text())
+"""Of a small node: nothing may go; images may; a dead container too; images are under pressure."""
 
 
-def row_of(node: str, plan: Any) -> list[str]:
-    """The row of a plan."""
-    goes = [each for each in plan["removals"] if each["result"] == "planned"]
-    images = [each for each in goes if each["kind"] == "image"]
-    met = sorted({each["signal"] for each in plan["thresholds_met"]})
-    least = min(
-        plan["observations"],
-        key=lambda each: (each["signal"] not in met, each["available"] / each["capacity"]),
-    )
-    largest = max(images, key=lambda each: each["size"], default=None)
-    return [
-        node,
-        ", ".join(met) or "-",
-        f"{least['available'] / least['capacity'] * 100:.0f}% {least['signal']}",
-        str(sum(each["kind"] == "container" for each in goes)),
-        str(len(images)),
-        amount(sum(each.get("frees", each["size"] or 0) for each in goes)),
-        "-" if largest is None else f"{amount(largest['size'])} {largest['name']}",
-    ]
-
-
-def cells(line: str) -> list[str]:
-    """Those of a line of the table: two spaces or more are between them."""
-    return re.split("  +", line.strip())
-
-
-def test_the_plans_of_a_fleet_are_one_table(small_node: SmallNode, fleet: Fleet) -> None:
+def test_the_plans_of_a_fleet_are_one_table(fleet: Fleet) -> None:
     """Each row is what the plan says, those under pressure first, then those that lose most; who
     does not answer is named with the reason, and holds nobody up; never more are asked at a time
-    than allowed. The answers are real ones, of a node in four states and with its runtime down."""
-    plans = []
-
-    def planned(**pressure: Any) -> None:
-        file = small_node.configuration(**pressure)
-        plans.append(answer(reclaimd_here("plan", "-o", "json", "--config", file)))
-
-    planned()
-    small_node.add_images(3)
-    small_node.add_image("registry.example/large/model:2", 9 * MIB)
-    planned()
-    small_node.gone_pod("finished", writes=MIB)
-    planned()
-    planned(signal=Signal.IMAGEFS_AVAILABLE, above=2 * MIB)
-    file = small_node.configuration()
-    small_node.server.stop()
-    away = reclaimd_here("plan", "-o", "json", "--config", file)
-    assert (len(plans[1]["removals"]) >= 4, away.returncode, away.stdout) == (True, 3, "")
-    rows = {}
-    for number in range(25):
-        plan = plans[number % len(plans)]
-        node = fleet.add(json.dumps(plan), "some warning\n", code=number % 2)
-        rows[node] = row_of(node, plan)
-    ended = "command terminated with exit code 3\n"
-    silent = {
-        fleet.add(said=away.stderr + ended, code=3): away.stderr.splitlines()[-1],
-        fleet.add("{}"): "no plan, exit code 0",
-        fleet.add(said='Error from server (NotFound): pods "x" not found\n', code=1): "(NotFound)",
-        fleet.add(phase="Pending"): "its pod reclaimd-028 is Pending",
-        fleet.add(): "no answer within 5s",
-    }
-    (fleet.directory / "reclaimd-029.hangs").touch()
+    than allowed."""
+    for number in range(24):
+        plan = PLANS[number % len(PLANS)]
+        assert_as_described(plan)
+        fleet.add(json.dumps(plan), "some warning\n", code=number % 2)
+    away = "reclaimd: the container runtime was not available: it is down\n"
+    fleet.add(said=f"{away}command terminated with exit code 3\n", code=3)
+    fleet.add("{}")
+    fleet.add(said='Error from server (NotFound): pods "x" not found\n', code=1)
+    fleet.add(phase="Pending")
+    (fleet.directory / f"reclaimd-{fleet.count:03}.hangs").touch()
+    fleet.add()
     process = fleet.plan("--signal", "imagefs.available", "--until", "30%")
-    assert process.returncode == 1
-    head, *lines, total = map(cells, process.stdout.splitlines())
-    assert head == HEAD
-    assert {line[0]: line for line in lines} == rows
-    assert total[:2] == [f"{len(rows)} nodes", str(sum(int(row[3]) for row in rows.values()))]
-    order = [(line[1] == "-", -float(line[5].removesuffix("MiB"))) for line in lines]
-    assert order == sorted(order)
-    told = dict(line.split(": ", 1) for line in process.stderr.splitlines())
-    assert told.keys() == silent.keys()
-    assert [node for node, why in silent.items() if why not in told[node]] == []
+    head, *rows, total = process.stdout.splitlines()
+    calm = [float(re.findall(r"([\d.]+)MiB", row)[0]) for row in rows if "imagefs" not in row]
+    assert ["imagefs" in row for row in rows] == [True] * 6 + [False] * 18
+    assert calm == sorted(calm, reverse=True)
+    told = [head, *sorted(rows), total, *sorted(process.stderr.splitlines())]
+    expect(
+        TOLD / "fleet.txt", "\n".join([*map(str.rstrip, told), f"exit {process.returncode}", ""])
+    )
     together = (fleet.directory / "together").read_text().split()
     assert max(map(int, together)) == SIDE_BY_SIDE
     asked = (fleet.directory / "asked").read_text().splitlines()
