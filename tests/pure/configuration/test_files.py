@@ -126,6 +126,12 @@ def test_usual_files_are_read_where_they_exist(tmp_path: Path) -> None:
     assert configuration_files(None, None, {}, root=str(tmp_path)) == (str(file), None)
 
 
+def test_a_drop_in_directory_that_is_missing_is_refused(tmp_path: Path) -> None:
+    """By its name."""
+    with pytest.raises(ConfigurationError, match=f"^{tmp_path}/none: cannot be read: No such file"):
+        load(None, {}, {}, directory=f"{tmp_path}/none")
+
+
 def test_the_same_files_flags_and_endpoints_make_the_same_fingerprint(tmp_path: Path) -> None:
     """By whatever path; other flags, another endpoint, and a file that changed in any way make
     another one, and so does naming none, which a command may. A missing file is an error."""
