@@ -1,14 +1,15 @@
-"""The kubelet's own configuration is read as the kubelet reads it, or refused in one sentence.
+"""The kubelet's configuration is what its process, or the usual file, says, read as a kubelet reads
+it; and it is asked for its pods where its own files say who it is.
 
-Sources: https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/,
-`pkg/kubelet/apis/config/v1beta1/defaults.go`, `pkg/kubelet/apis/config/validation/validation.go`.
+Sources: `cmd/kubelet/app/server.go`, `pkg/kubelet/eviction/helpers.go`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -16,571 +17,465 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.configuration.effective import Configuration, load
-from eviction.configuration.fingerprint import drop_ins
+from eviction.configuration.effective import ConfigurationError, load
 from eviction.configuration.kubelet import (
-    API_VERSION,
-    KIND,
+    find_kubelet,
+    given_flags,
     kubelet_configuration,
     kubelets_drop_ins,
     merged,
+    parse_pairs,
     read_kubelet_configuration,
 )
-from eviction.configuration.strict_yaml import ConfigurationError
-from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
-from signals.types import Signal
-from tests.pure.values import threshold
-
-HEAD = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
-
-
-def marks(found: Any) -> dict[str, str]:
-    """The values of the thresholds, as texts."""
-    return {str(one.signal): one.text() for one in found.thresholds.thresholds}
-
-
-@pytest.fixture
-def kubelets(tmp_path: Path) -> Path:
-    """A directory with `config.yaml` and an empty drop-in directory `conf.d`."""
-    (tmp_path / "config.yaml").write_text(HEAD)
-    (tmp_path / "conf.d").mkdir()
-    return tmp_path
-
-
-def read(kubelets: Path, with_drop_ins: bool = True) -> Any:
-    """What is in force there."""
-    return read_kubelet_configuration(
-        str(kubelets / "config.yaml"), str(kubelets / "conf.d") if with_drop_ins else ""
-    )
-
-
-def refusal(kubelets: Path) -> str:
-    """The sentence with which it is refused."""
-    with pytest.raises(ConfigurationError) as refused:
-        read(kubelets)
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
-
-
-def test_an_empty_configuration_is_the_kubelets_defaults(kubelets: Path) -> None:
-    """SetDefaults_KubeletConfiguration: 85 and 80 percent, the thresholds of Linux."""
-    found = read(kubelets)
-    assert (found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent) == (85, 80)
-    assert found.settings == {"evictionHard": KUBELET_EVICTION_HARD}
-    assert marks(found) == {
-        "nodefs.available": "10%",
-        "nodefs.inodesFree": "5%",
-        "imagefs.available": "15%",
-        "imagefs.inodesFree": "5%",
-    }
-    assert found.thresholds.left_to_kubelet == (("memory.available", "100Mi"),)
-    assert {one.origin for one in found.thresholds.thresholds} == {str(kubelets / "config.yaml")}
-
-
-def test_what_is_written_is_in_force(kubelets: Path) -> None:
-    """Every field that is read."""
-    (kubelets / "config.yaml").write_text(
-        HEAD
-        + "evictionHard: {nodefs.available: 1Gi}\n"
-        + "evictionSoft: {imagefs.available: 20%}\n"
-        + "evictionSoftGracePeriod: {imagefs.available: 1m30s}\n"
-        + "evictionMinimumReclaim: {imagefs.available: 2Gi}\n"
-        + "evictionPressureTransitionPeriod: 30s\n"
-        + "imageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\n"
-        + "imageMinimumGCAge: 1m\nimageMaximumGCAge: 24h\n"
-        + "containerRuntimeEndpoint: unix:///run/a.sock\nimageServiceEndpoint: unix:///run/b.sock\n"
-    )
-    found = read(kubelets)
-    hard, soft = found.thresholds.thresholds
-    assert replace(hard, origin="") == threshold(Signal.NODEFS_AVAILABLE, "1Gi")
-    share = threshold(Signal.IMAGEFS_AVAILABLE, "20%", grace_seconds=90.0, min_reclaim="2Gi")
-    assert replace(soft, origin="") == share
-    assert (found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent) == (70, 60)
-    texts = {name: text for name, text in found.settings.items() if isinstance(text, str)}
-    assert texts == {
-        "evictionPressureTransitionPeriod": "30s",
-        "imageMinimumGCAge": "1m",
-        "imageMaximumGCAge": "24h",
-        "containerRuntimeEndpoint": "unix:///run/a.sock",
-        "imageServiceEndpoint": "unix:///run/b.sock",
-    }
-
-
-@pytest.mark.parametrize(
-    ("written", "signals"),
-    [
-        ("", 4),
-        ("evictionHard: {}\n", 0),
-        ("evictionHard:\n", 4),
-        ("evictionHard: {nodefs.available: 1Gi}\n", 1),
-        ("evictionHard: {nodefs.available: 1Gi}\nmergeDefaultEvictionSettings: true\n", 4),
-        ("evictionHard: {nodefs.available: 0%}\nmergeDefaultEvictionSettings: true\n", 3),
-        ("evictionHard: {}\nmergeDefaultEvictionSettings: true\n", 4),
-        ("mergeDefaultEvictionSettings: false\n", 4),
-    ],
+from eviction.configuration.kubelet_ways import (
+    IdentityFiles,
+    KubeletPlace,
+    KubeletWay,
+    kubelet_ways,
 )
-def test_defaults_are_lost_as_soon_as_the_hard_map_is_written(
-    kubelets: Path, written: str, signals: int
-) -> None:
-    """`cmd/kubelet/app/server.go`: nil is all defaults, {} is none,
-    mergeDefaultEvictionSettings adds the missing.
-    """
-    (kubelets / "config.yaml").write_text(HEAD + written)
-    assert len(marks(read(kubelets))) == signals
-
-
-def test_drop_ins_override_the_file_in_the_order_of_their_names(kubelets: Path) -> None:
-    """Maps by key, other values replaced; only *.conf; 10 comes before 9, as texts are ordered."""
-    (kubelets / "config.yaml").write_text(
-        HEAD
-        + "evictionHard: {nodefs.available: 1Gi, imagefs.available: 1Gi}\nimageMinimumGCAge: 1m\n"
-    )
-    for name, text in {
-        "10-a.conf": "evictionHard: {nodefs.available: 2Gi}\nimageMinimumGCAge: 3m\n",
-        "9-b.conf": "evictionHard: {nodefs.available: 3Gi}\n",
-        "99.yaml": "evictionHard: {nodefs.available: 4Gi}\n",
-        "99.conf.bak": "nonsense",
-    }.items():
-        (kubelets / "conf.d" / name).write_text(HEAD + text)
-    assert drop_ins(str(kubelets / "conf.d")) == [
-        str(kubelets / "conf.d" / n) for n in ("10-a.conf", "9-b.conf")
-    ]
-    found = read(kubelets)
-    assert marks(found) == {"nodefs.available": "3Gi", "imagefs.available": "1Gi"}
-    assert found.settings["imageMinimumGCAge"] == "3m"
-    assert marks(read(kubelets, with_drop_ins=False))["nodefs.available"] == "1Gi"
-
-
-def test_null_in_a_drop_in_removes_a_value(kubelets: Path) -> None:
-    """A map's entry, and a whole field, which has its default again."""
-    (kubelets / "config.yaml").write_text(
-        HEAD
-        + "evictionHard: {nodefs.available: 1Gi, imagefs.available: 1Gi}\nimageMinimumGCAge: 1m\n"
-    )
-    (kubelets / "conf.d" / "1.conf").write_text(
-        HEAD + "evictionHard: {nodefs.available: null}\nimageMinimumGCAge: null\n"
-    )
-    found = read(kubelets)
-    assert marks(found) == {"imagefs.available": "1Gi"}
-    assert "imageMinimumGCAge" not in found.settings
-
-
-DEFAULTS = {
-    "nodefs.available": "10%",
-    "nodefs.inodesFree": "5%",
-    "imagefs.available": "15%",
-    "imagefs.inodesFree": "5%",
-}
-NOT_NODEFS = {signal: text for signal, text in DEFAULTS.items() if signal != "nodefs.available"}
-MEMORY = "evictionHard: {memory.available: 200Mi}\n"
-MERGE = "mergeDefaultEvictionSettings: true\n"
-
-
-@pytest.mark.parametrize(
-    ("file", "drop_ins", "in_force"),
-    [
-        ("", [MEMORY], DEFAULTS),
-        ("", ["evictionHard: {nodefs.available: 1Gi}\n"], {**DEFAULTS, "nodefs.available": "1Gi"}),
-        ("evictionHard: null\n", [MEMORY], DEFAULTS),
-        ("", ["evictionHard: {}\n"], DEFAULTS),
-        ("", ["evictionHard: null\n"], {}),
-        ("", ["evictionHard: null\n", MEMORY], {}),
-        ("", ["evictionHard: {nodefs.available: null}\n"], NOT_NODEFS),
-        (MEMORY, [], {}),
-        (MEMORY, [MERGE], {}),
-        (MEMORY, [MERGE + "evictionHard: {nodefs.available: 1Gi}\n"], {"nodefs.available": "1Gi"}),
-        ("evictionHard: {}\n", [MEMORY], {}),
-        (MEMORY + MERGE, [], DEFAULTS),
-        (MEMORY + MERGE, ["mergeDefaultEvictionSettings: false\n"], DEFAULTS),
-        (MEMORY + MERGE, ["evictionHard: {nodefs.available: null}\n"], NOT_NODEFS),
-        ("evictionHard: {nodefs.available: 0%}\n" + MERGE, [MEMORY], NOT_NODEFS),
-        ("", ["evictionSoft: {nodefs.available: null}\n"], DEFAULTS),
-    ],
+from eviction.configuration.threshold_config import (
+    LEFT_TO_KUBELET,
+    FieldError,
+    parse_threshold_config,
 )
-def test_the_default_thresholds_come_in_with_the_file_and_drop_ins_after_them(
-    kubelets: Path, file: str, drop_ins: list[str], in_force: dict[str, str]
-) -> None:
-    """`cmd/kubelet/app/server.go`, 1.36: loadConfigFile fills them in,
-    mergeKubeletConfigurations patches them.
-    """
-    (kubelets / "config.yaml").write_text(HEAD + file)
-    for number, text in enumerate(drop_ins):
-        (kubelets / "conf.d" / f"{number}.conf").write_text(HEAD + text)
-    assert marks(read(kubelets)) == in_force
+from eviction.wording.configuration_warnings import configuration_warnings
+from reclaim.kubelet.client import InvalidEndpoint, KubeletEndpoint
+from signals.types import KUBELET_SIGNALS
+from tests.pure.configuration.test_told import KUBELETS, add_process
+from tests.pure.values import GIB, MIB, value
 
+Map = Mapping[str, str]
 
-def test_the_directories_below_a_drop_in_directory_are_walked(kubelets: Path) -> None:
-    """In lexical order, entry by entry; a symlink to a directory is not
-    followed, one to a file is.
-    """
-    conf, other = kubelets / "conf.d", kubelets / "other"
-    for directory in (conf / "50-site" / "deep.conf", conf / "9", other):
-        directory.mkdir(parents=True)
-    names = ["10.conf", "50-site/1.conf", "50-site/deep.conf/2.conf", "50.conf"]
-    for number, name in enumerate(names):
-        (conf / name).write_text(HEAD + f"imageMinimumGCAge: {number + 1}m\n")
-    (other / "99.conf").write_text(HEAD + "imageMinimumGCAge: 99m\n")
-    (conf / "99-linked").symlink_to(other)
-    assert [os.path.relpath(path, conf) for path in kubelets_drop_ins(str(conf))] == names
-    assert read(kubelets).settings["imageMinimumGCAge"] == "4m"
-    (conf / "99.conf").symlink_to(other / "99.conf")
-    assert read(kubelets).settings["imageMinimumGCAge"] == "99m"
+# ---- the thresholds
 
-
-def test_a_drop_in_directory_that_is_a_symlink_is_not_walked(kubelets: Path) -> None:
-    """Go's `filepath.WalkDir` looks at it with lstat, and takes it for a file without the
-    suffix; not with a slash.
-    """
-    (kubelets / "conf.d" / "1.conf").write_text(HEAD + "imageMinimumGCAge: 7m\n")
-    (kubelets / "link").symlink_to("conf.d")
-    file, link = str(kubelets / "config.yaml"), str(kubelets / "link")
-    assert "imageMinimumGCAge" not in read_kubelet_configuration(file, link).settings
-    assert read_kubelet_configuration(file, f"{link}/").settings["imageMinimumGCAge"] == "7m"
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize(("name", "age"), [("one.conf", "7m"), ("one.yaml", None)])
-def test_a_drop_in_directory_that_is_a_file_is_the_only_drop_in(
-    kubelets: Path, name: str, age: str | None
-) -> None:
-    """WalkDir calls back with it alone; without the suffix it is skipped, whatever is in it.
-
-    So is a symlink to it.
-    """
-    (kubelets / name).write_text(HEAD + "imageMinimumGCAge: 7m\n" if age else "nonsense: [")
-    (kubelets / f"link-{name}").symlink_to(name)
-    for each in (name, f"link-{name}"):
-        found = read_kubelet_configuration(str(kubelets / "config.yaml"), str(kubelets / each))
-        assert found.settings.get("imageMinimumGCAge") == age
-
-
-SMALL = "evictionHard: {pid.available: 5%}\n"
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize(
-    ("file", "drop_in", "in_force"),
-    [
-        ("", "PORT: 5\n", {"port": 0}),
-        ("port: 5\n", "Port: 6\n", {"port": 5}),
-        ("PORT: 5\n", "port: 6\n", {"port": 6}),
-        ("PORT: 5\n", "", {"port": 0}),
-        ("", "TLSCertFile: /5\n", {"tls_cert_file": "/5"}),
-        ("", "TLSCertFile: /5\ntlscertfile: /7\nTLSCERTFILE: /6\n", {"tls_cert_file": "/7"}),
-        ("tlsCertFile: /4\n", "TLSCertFile: /5\n", {"tls_cert_file": "/4"}),
-        ("imageGCHighThresholdPercent: 90\n", "imagegchighthresholdpercent: 95\n", {"high": 95}),
-        ("", "imagegchighthresholdpercent: 95\n", {"high": 95}),
-        ("", "ImageGCHighThresholdPercent: 95\n", {"high": 85}),
-        (
-            SMALL,
-            "EvictionHard: {pid.available: 6%, memory.available: 1Gi}\n",
-            {"hard": ("5%", "1Gi")},
-        ),
-        (
-            SMALL,
-            "evictionhard: {pid.available: 6%, memory.available: 1Gi}\n",
-            {"hard": ("6%", "1Gi")},
-        ),
-        (SMALL, "EvictionHard: null\n", {"hard": ("5%", None)}),
-        (
-            "featureGates: {A: yes}\n",
-            "FeatureGates: {A: no, B: on}\n",
-            {"feature_gates": {"A": True, "B": True}},
-        ),
-    ],
-)
-def test_a_key_in_other_capitals_counts_where_it_does_for_the_kubelet(
-    kubelets: Path, file: str, drop_in: str, in_force: dict[str, Any]
-) -> None:
-    """What kubelet 1.36 made of each: never in the file; in a drop-in by encoding/json,
-    in the order of the keys.
-    """
-    (kubelets / "config.yaml").write_text(HEAD + file)
-    (kubelets / "conf.d" / "1.conf").write_text(HEAD + drop_in)
-    found = read(kubelets)
-    hard = found.eviction_hard.get
-    seen = {
-        "high": found.image_gc_high_threshold_percent,
-        "hard": (hard("pid.available"), hard("memory.available")),
-    }
-    assert {
-        name: seen[name] if name in seen else getattr(found, name) for name in in_force
-    } == in_force
-
-
-@pytest.mark.regression
-def test_a_file_that_a_kubelet_accepts_keeps_nobody_from_starting(kubelets: Path) -> None:
-    """A key twice, an alias, a merge key, truth values and numbers of YAML 1.1, in
-    the file and in a drop-in.
-    """
-    (kubelets / "config.yaml").write_text(
-        HEAD + "imageGCHighThresholdPercent: 70\nfromTheFuture: &x {nodefs.available: 5%}\nport: &y"
-        " 0x5B\n"
-        + "imageGCHighThresholdPercent: 91.0\nmergeDefaultEvictionSettings: yes\nreadOnlyPort: *y\n"
-        + "evictionHard: {<<: *x, pid.available: 1%}\n"
-    )
-    (kubelets / "conf.d" / "1.conf").write_text(
-        HEAD
-        + "x: &x {imagefs.available: 6%}\nevictionHard: *x\nhealthzPort: 0133\nfeatureGates: {A:"
-        " on}\n"
-    )
-    found = load(
-        None,
-        {},
-        {
-            "kubeletConfig": str(kubelets / "config.yaml"),
-            "kubeletConfigDir": str(kubelets / "conf.d"),
-        },
-    ).kubelet
-    assert found is not None
-    assert (found.port, found.healthz_port) == (91, 91)
-    assert (found.image_gc_high_threshold_percent, found.feature_gates) == (91, {"A": True})
-    assert found.eviction_hard == {
-        **KUBELET_EVICTION_HARD,
-        "nodefs.available": "5%",
-        "pid.available": "1%",
-        "imagefs.available": "6%",
-    }
-
-
-@pytest.mark.parametrize(
-    ("documents", "result"),
-    [
-        ([], {}),
-        ([{"a": 1}, {"b": 2}], {"a": 1, "b": 2}),
-        ([{"a": {"x": 1, "y": 1}}, {"a": {"y": 2}}], {"a": {"x": 1, "y": 2}}),
-        ([{"a": [1, 2]}, {"a": [3]}], {"a": [3]}),
-        ([{"a": {"x": 1}}, {"a": 5}], {"a": 5}),
-        ([{"a": 5}, {"a": {"x": 1}}], {"a": {"x": 1}}),
-        ([{"a": 5}, {"a": None}], {}),
-        ([{"a": None}], {}),
-        ([{}, {"a": {"x": None}}], {"a": {}}),
-        ([{"a": {"x": {"y": 1}}}, {"a": {"x": {"y": None, "z": 2}}}], {"a": {"x": {"z": 2}}}),
-    ],
-)
-def test_documents_are_merged_by_key(
-    documents: list[dict[str, Any]], result: dict[str, Any]
-) -> None:
-    """Maps deeply, lists and scalars replaced, null removes; the documents are unchanged."""
-    before = repr(documents)
-    assert merged(documents) == result
-    assert repr(documents) == before
-
-
-@pytest.mark.parametrize("text", ["0s", "0", "0m0s"])
-def test_a_transition_period_of_0_counts_as_not_set(kubelets: Path, text: str) -> None:
-    """SetDefaults_KubeletConfiguration:
-
-    0 becomes 5 minutes, and 2 minutes for imageMinimumGCAge.
-    """
-    (kubelets / "config.yaml").write_text(
-        HEAD + f"evictionPressureTransitionPeriod: '{text}'\nimageMinimumGCAge: '{text}'\n"
-    )
-    found = load(None, {}, {"kubeletConfig": str(kubelets / "config.yaml")})
-    assert (found.transition_period_seconds, found.image_minimum_gc_age_seconds) == (300.0, 120.0)
-
-
-def test_other_fields_are_ignored(kubelets: Path) -> None:
-    """A kubelet of another release may have fields that are unknown here."""
-    (kubelets / "config.yaml").write_text(
-        HEAD + "clusterDNS: [10.0.0.10]\nfromTheFuture: {a: [1]}\nmaxPods: 110\n"
-    )
-    assert read(kubelets) == kubelet_configuration({}, str(kubelets / "config.yaml"))
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (
-            "imageGCHighThresholdPercent: '85'\n",
-            "imageGCHighThresholdPercent: must be a whole number, but it",
-        ),
-        (
-            "imageGCHighThresholdPercent: 101\n",
-            "imageGCHighThresholdPercent: must be at most 100, but it was 101",
-        ),
-        (
-            "imageGCLowThresholdPercent: -1\n",
-            "imageGCLowThresholdPercent: must be at least 0, but it was -1",
-        ),
-        (
-            "imageGCHighThresholdPercent: true\n",
-            "imageGCHighThresholdPercent: must be a whole number",
-        ),
-        (
-            "evictionHard: {nodefs.available: 10}\n",
-            "evictionHard.nodefs.available: must be a text, in quotes",
-        ),
-        ("evictionHard: [a]\n", "evictionHard: must be a mapping of names to values"),
-        (
-            "evictionPressureTransitionPeriod: 30\n",
-            "evictionPressureTransitionPeriod: must be a text, in quotes",
-        ),
-        (
-            "mergeDefaultEvictionSettings: 'true'\n",
-            "mergeDefaultEvictionSettings: must be true or false",
-        ),
-        ("containerRuntimeEndpoint: 5\n", "containerRuntimeEndpoint: must be a text"),
-        (
-            "evictionHard: {nodefs.available: '0'}\n",
-            "evictionHard: nodefs.available: must be above 0",
-        ),
-        (
-            "evictionSoft: {nodefs.available: 5%}\n",
-            "evictionSoft: nodefs.available: needs a grace period",
-        ),
-        (
-            "evictionHard: {nodefs.inodesfree: 5%}\n",
-            "evictionHard: unknown signal 'nodefs.inodesfree'",
-        ),
-    ],
-)
-def test_what_the_kubelet_would_refuse_is_refused(kubelets: Path, text: str, problem: str) -> None:
-    """Types are strict, and the sentence names the file and the field."""
-    (kubelets / "config.yaml").write_text(HEAD + text)
-    assert refusal(kubelets).startswith(f"{kubelets / 'config.yaml'}: {problem}")
-
-
-INHERITED = [
-    ("imageGCHighThresholdPercent: 100\nimageGCLowThresholdPercent: 0\n", ""),
-    ("imageMaximumGCAge: 121s\n", ""),
-    (
-        "imageGCHighThresholdPercent: 80\n",
-        "imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent (80)",
-    ),
-    (
-        "imageGCLowThresholdPercent: 86\n",
-        "imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent (85)",
-    ),
-    ("imageMinimumGCAge: -1s\n", "imageMinimumGCAge: must not be negative, but it was '-1s'"),
-    ("imageMaximumGCAge: -1s\n", "imageMaximumGCAge: must not be negative, but it was '-1s'"),
-    (
-        "imageMaximumGCAge: 2m\n",
-        "imageMaximumGCAge: must be above imageMinimumGCAge (120s), but it was 120s",
-    ),
-    (
-        "evictionPressureTransitionPeriod: 1d\n",
-        "evictionPressureTransitionPeriod: '1d' is not a Go duration",
-    ),
-    ("podLogsDir: logs\n", "podLogsDir: must be an absolute path in ASCII without"),
-    ("podLogsDir: /srv/./logs\n", "podLogsDir: must be an absolute path in ASCII without"),
-    ("podLogsDir: //srv\n", "podLogsDir: must be an absolute path in ASCII without"),
-    ("podLogsDir: /srv/l\xf6gs\n", "podLogsDir: must be an absolute path in ASCII without"),
+OFF = ("0%", "100%")
+MARKS_ALONE = [
+    "0.0%",
+    "00%",
+    "0.%",
+    "+0%",
+    "-0%",
+    "-1e-60%",
+    "0%%",
+]  # in single precision 1e-60 is 0
+BOTH = [
+    "5%",
+    "100.0%",
+    "0100%",
+    "1e2%",
+    "100.000001%",
+    "0.001%",
+    "1Ki",
+    "1.5Gi",
+    ".5G",
+    "5.",
+    "100m",
+    "1n",
+    "2E3",
+    "1e-3",
 ]
+RECLAIMS_ALONE = ["100.001%", "500%", "1e3%", "0", "0Mi", "0e5", "-0"]
+NEITHER = [
+    "",
+    "1 Gi",
+    *["-1%", "-0.0001%", "-1", "-1Gi", "x", "1K", "1GB", "%", "12%345", "NaN%", "inf%"],
+]
+MARKS, RECLAIMS = {*OFF, *MARKS_ALONE, *BOTH}, {"100%", *BOTH, *RECLAIMS_ALONE}
+TEXTS = [*OFF, *MARKS_ALONE, *BOTH, *RECLAIMS_ALONE, *NEITHER]
+GRACES = {"30s": 30.0, "1m30s": 90.0, "250ms": 0.25, "0": 0.0}
+NO_GRACES = ["", "-1ns", "5", "1d", "1 s", "1e3s"]
+NAMES: tuple[str, ...] = (*KUBELET_SIGNALS, *LEFT_TO_KUBELET)
+
+some_names = st.sampled_from([*NAMES * 4, "nodefs", "nodefs.inodesfree", ""])
+marks = st.dictionaries(some_names, st.sampled_from([*TEXTS, *BOTH * 9]), max_size=3)
+graces = st.dictionaries(some_names, st.sampled_from([*[*GRACES] * 9, *NO_GRACES]), max_size=6)
 
 
-@pytest.mark.parametrize(("text", "problem"), INHERITED)
-def test_what_is_inherited_is_validated_as_by_the_kubelet(
-    kubelets: Path, text: str, problem: str
-) -> None:
-    """ValidateKubeletConfiguration: low below high, ages not negative, the maximum above
-    the minimum, where logs are.
+def judged(hard: Map, soft: Map, grace: Map, reclaim: Map) -> Any:
+    """What ParseThresholdConfig makes of the maps: the field at fault, or the thresholds."""
+    checks: tuple[tuple[str, Map, Collection[str]], ...] = (
+        ("evictionHard", hard, MARKS),
+        ("evictionSoft", soft, MARKS),
+        ("evictionSoftGracePeriod", grace, GRACES),
+        ("evictionMinimumReclaim", reclaim, RECLAIMS),
+    )
+    for field, entries, allowed in checks:
+        if any(name not in NAMES or text not in allowed for name, text in entries.items()):
+            return field
+    if any(text not in OFF and name not in grace for name, text in soft.items()):
+        return "evictionSoft"
+    return [
+        (
+            name,
+            value(entries[name]),
+            GRACES[grace[name]] if entries is soft else 0.0,
+            value(reclaim[name]) if name in reclaim else None,
+        )
+        for entries in (hard, soft)
+        for name in KUBELET_SIGNALS
+        if entries.get(name, "0%") not in OFF
+    ]
 
-    The sentence names the kubelet's file; a value of our own takes the place of one that is wrong.
-    """
-    path = str(kubelets / "config.yaml")
-    (kubelets / "config.yaml").write_text(HEAD + text)
-    if not problem:
-        assert isinstance(load(None, {}, {"kubeletConfig": path}), Configuration)
+
+def assert_as_judged(hard: Map, soft: Map, grace: Map, reclaim: Map) -> None:
+    """parse_threshold_config says the same."""
+    expected = judged(hard, soft, grace, reclaim)
+    if isinstance(expected, str):
+        with pytest.raises(FieldError, match=f"^{expected}: .{{1,400}}$"):
+            parse_threshold_config(hard, soft, grace, minimum_reclaims=reclaim)
         return
-    with pytest.raises(ConfigurationError) as refused:
-        load(None, {}, {"kubeletConfig": path})
-    assert str(refused.value).startswith(f"{path}: {problem}")
-    defaults = load(None, {}, {"kubeletConfig": ""}).effective
-    own = {
-        name: defaults[name]
-        for name in defaults
-        if name.startswith("image") or name == "podLogsDir"
-    }
-    own |= {"kubeletConfig": path, "evictionPressureTransitionPeriod": "1m"}
-    assert isinstance(load(None, {}, own), Configuration)
+    parsed = parse_threshold_config(hard, soft, grace, minimum_reclaims=reclaim).thresholds
+    found = [(one.signal, one.value, one.grace_seconds, one.min_reclaim) for one in parsed]
+    assert found == expected
 
 
-@pytest.mark.regression
-@pytest.mark.parametrize(
-    "text",
-    [
-        "enforceNodeAllocatable: [pods, of-a-later-kubelet]\n",
-        "enforceNodeAllocatable: [system-reserved]\n",
-        "cgroupsPerQOS: false\n",
-    ],
-)
-def test_what_reclaimd_does_not_use_is_left_to_the_kubelet(kubelets: Path, text: str) -> None:
-    """A value that only a later kubelet knows must not keep the node without relief."""
-    (kubelets / "config.yaml").write_text(HEAD + text)
-    assert len(marks(read(kubelets))) == 4
-
-
-@pytest.mark.parametrize("where", ["config.yaml", "conf.d/1.conf"])
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", f"apiVersion is missing; it must be '{API_VERSION}'"),
-        ("apiVersion: v1\n", f"apiVersion must be '{API_VERSION}', but it was 'v1'"),
-        (f"apiVersion: {API_VERSION}\nkind: Pod\n", f"kind must be '{KIND}', but it was 'Pod'"),
-        (HEAD + "a: [\n", "not readable as YAML"),
-        (HEAD + "kind: x\n", ""),
-    ],
-)
-def test_a_file_of_another_kind_is_refused(
-    kubelets: Path, where: str, text: str, problem: str
+@given(marks, marks, graces, marks)
+def test_the_four_maps_are_thresholds_by_the_rules_of_the_kubelet(
+    hard: Map, soft: Map, grace: Map, reclaim: Map
 ) -> None:
-    """The sentence names the file, also a drop-in."""
-    (kubelets / where).write_text(text)
-    twice = "not readable as YAML in line 3: the key 'kind' occurs twice"
-    problem = problem or (
-        f"kind must be '{KIND}', but it was 'x'" if where == "config.yaml" else twice
-    )
-    assert refusal(kubelets).startswith(f"{kubelets / where}: {problem}")
+    """Hard before soft, in the order of the signals; of several problems the first is told."""
+    assert_as_judged(hard, soft, grace, reclaim)
 
 
-def test_a_missing_file_and_a_missing_directory_are_refused(kubelets: Path) -> None:
-    """Both by name."""
-    (kubelets / "conf.d").rmdir()
-    assert refusal(kubelets) == f"{kubelets / 'conf.d'}: cannot be read: No such file or directory"
-    (kubelets / "config.yaml").unlink()
-    assert (
-        refusal(kubelets)
-        == f"{kubelets / 'config.yaml'}: cannot be read: No such file or directory"
-    )
+@pytest.mark.parametrize("signal", ["nodefs.available", "nodefs.inodesFree"])
+def test_each_form_of_an_amount_is_taken_where_the_kubelet_takes_it(signal: str) -> None:
+    """As a mark, a soft mark, and a minimum reclaim, of bytes as of inodes."""
+    for text in TEXTS:
+        written = {signal: text}
+        assert_as_judged(written, {}, {}, {})
+        assert_as_judged({}, written, {signal: "1m30s"}, {})
+        assert_as_judged({signal: "1.5Gi"}, {}, {}, written)
+    for grace in (*GRACES, *NO_GRACES):
+        assert_as_judged({}, {signal: "1.5Gi"}, {signal: grace}, {})
+    assert_as_judged({"x" * 2**20: "5%"}, {}, {}, {})
 
 
-values = st.none() | st.booleans() | st.integers(-10, 200) | st.sampled_from(["1m", "5%", "x", ""])
-documents = st.dictionaries(
-    st.sampled_from(
-        [
-            "evictionHard",
-            "evictionSoft",
-            "imageGCHighThresholdPercent",
-            "imageMinimumGCAge",
-            "other",
-        ]
-    ),
-    values
-    | st.dictionaries(
-        st.sampled_from(["nodefs.available", "pid.available", "x"]), values, max_size=2
-    ),
+@pytest.mark.parametrize(
+    ("capacity", "mark"), [(40 * GIB, 3 * GIB), (400 * GIB, 21 * GIB), (2000 * GIB, 21 * GIB)]
 )
+def test_the_default_margin_is_5_percent_up_to_20_gibibytes(
+    tmp_path: Path, capacity: int, mark: int
+) -> None:
+    """A disk of 2 TB does not keep 100 GB empty; its inodes are not bound. Shares are truncated."""
+    kubelet = tmp_path / "kubelet.yaml"
+    kubelet.write_text(KUBELETS + "evictionHard: {nodefs.available: 1Gi, nodefs.inodesFree: 70%}\n")
+    space, inodes = load(None, {}, {"kubeletConfig": str(kubelet)}).thresholds
+    assert abs(space.mark(capacity) - mark) < MIB
+    assert inodes.mark(100) == 69 + 5
 
 
-@given(st.lists(documents, max_size=3))
-def test_any_documents_are_read_or_refused(documents: list[dict[str, Any]]) -> None:
-    """Nothing but ConfigurationError comes out."""
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("", {}),
+        ("nodefs.available<10%", {"nodefs.available": "10%"}),
+        ("a<1,,b<2,", {"a": "1", "b": "2"}),
+        ("a<1,a<1<2", {"a": "1<2"}),
+        *((text, None) for text in ("a", "a=1", "<1", "a<", "a<1,b", "<")),
+    ],
+)
+def test_pairs_have_the_form_of_the_kubelets_flags(text: str, pairs: Map | None) -> None:
+    """Commas between, the later of two equal signals wins; else the sentence shows the form."""
+    with (
+        contextlib.nullcontext()
+        if pairs is not None
+        else pytest.raises(
+            ConfigurationError, match=r"^--x: '.*' is not of the form signal<value, for example"
+        )
+    ):
+        assert parse_pairs("x", text, "<") == pairs
+
+
+# ---- its files
+
+values = st.recursive(
+    st.none() | st.integers(0, 9) | st.sampled_from(["1m", "5%", "x", ""]) | st.just([1, 2]),
+    lambda inner: st.dictionaries(
+        st.sampled_from(["nodefs.available", "pid.available", "imageMinimumGCAge", "evictionHard"]),
+        inner,
+        max_size=3,
+    ),
+    max_leaves=6,
+)
+documents = st.lists(values.filter(lambda value: isinstance(value, dict)), max_size=3)
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """MergePatch of RFC 7386, as it stands there."""
+    if not isinstance(patch, dict):
+        return patch
+    target = dict(target) if isinstance(target, dict) else {}
+    for name, change in patch.items():
+        if change is None:
+            target.pop(name, None)
+        else:
+            target[name] = merge_patch(target.get(name), change)
+    return target
+
+
+@given(documents)
+def test_documents_are_merged_as_json_merge_patches(documents: list[dict[str, Any]]) -> None:
+    """Each on what those before it made; what comes of it is read or refused, never half."""
+    before = repr(documents)
+    assert merged(documents) == reduce(merge_patch, documents, {})
+    assert repr(documents) == before
     with contextlib.suppress(ConfigurationError):
         kubelet_configuration(merged(documents), "f")
 
 
+def test_drop_ins_are_walked_as_by_go(tmp_path: Path) -> None:
+    """`filepath.WalkDir`: in lexical order, entry by entry; a symlink is a file, also one to a
+    directory, and the directory itself without a slash; a file is the only one, by its suffix."""
+    conf, other, file = tmp_path / "conf.d", tmp_path / "other", tmp_path / "config.yaml"
+    for directory in (conf / "50-site" / "deep.conf", conf / "9", other):
+        directory.mkdir(parents=True)
+    file.write_text(KUBELETS)
+    names = ["10.conf", "50-site/1.conf", "50-site/deep.conf/2.conf", "50.conf"]
+    for number, name in enumerate([*names, "../other/99.conf", "../one.yaml"]):
+        (conf / name).write_text(f"{KUBELETS}imageMinimumGCAge: {number + 1}m\n")
+    (conf / "99-linked").symlink_to(other)
+    (tmp_path / "link").symlink_to("conf.d")
+    (tmp_path / "one.conf").symlink_to("other/99.conf")
+
+    def age_by(drop_ins: str) -> object:
+        return read_kubelet_configuration(str(file), drop_ins).settings.get("imageMinimumGCAge")
+
+    assert [os.path.relpath(path, conf) for path in kubelets_drop_ins(str(conf))] == names
+    places = (
+        conf,
+        f"{tmp_path}/link",
+        f"{tmp_path}/link/",
+        f"{tmp_path}/one.conf",
+        other / "99.conf",
+        f"{tmp_path}/one.yaml",
+    )
+    assert [age_by(str(place)) for place in places] == ["4m", None, "4m", "5m", "5m", None]
+    (conf / "99.conf").symlink_to(other / "99.conf")
+    assert age_by(str(conf)) == "5m"
+
+
+# ---- its process
+
+LEFT_ALONE: list[tuple[str, dict[str, str], str]] = [
+    ("", {"uids": "1234\t1234\t1234\t1234"}, "it belongs to uid 1234"),
+    ("", {"uids": "1234\t0\t0\t0"}, "it belongs to uid 1234"),
+    ("", {"exe": "/usr/bin/sudo"}, "its executable is /usr/bin/sudo"),
+    ("", {"pids": "100\t7"}, "it runs in a PID namespace of its own"),
+    ("", {"root": "/proc"}, "it has another root directory"),
+    ("--config=x", {"cwd": ""}, "x is relative to its working directory"),
+    ("--config=/nowhere/k.yaml", {}, "its /nowhere/k.yaml is not visible here"),
+    ("--config-dir=/nowhere", {}, "its /nowhere is not visible here"),
+    ("--healthz-port=x", {}, "its command line cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("argument", "other", "why"), LEFT_ALONE)
+def test_a_process_that_may_not_be_the_nodes_kubelet_is_left_alone(
+    tmp_path: Path, argument: str, other: dict[str, str], why: str
+) -> None:
+    """The usual file is taken instead, and without one the defaults are; it is said why."""
+    add_process(tmp_path, [argument or f"--config={tmp_path}"], **{"cwd": "/", **other})
+    usual = tmp_path / "var/lib/kubelet/config.yaml"
+    usual.parent.mkdir(parents=True)
+    for begins, count in (
+        ("assuming the kubelet's default thresholds", 4),
+        (f"{usual} is assumed to be the kubelet's configuration", 1),
+    ):
+        found = load(None, {}, {}, root=str(tmp_path))
+        (warning,) = configuration_warnings(found)
+        assert warning.startswith(f"{begins}: process 100 is called kubelet")
+        assert why in warning
+        assert len(found.thresholds) == count
+        usual.write_text(KUBELETS + "evictionHard: {nodefs.available: 8%}\n")
+
+
+def test_of_what_is_called_kubelet_only_one_that_runs_counts(tmp_path: Path) -> None:
+    """Not another program, a script of that name, one that it has just forked, and one that has
+    ended in between."""
+    for pid, other in enumerate(
+        [
+            {"comm": "k3s-server", "exe": "/usr/bin/k3s", "argv0": "/usr/bin/k3s"},
+            {"argv0": "/bin/sh"},
+            {"comm": "kubelet-helper"},
+            {"argv0": "kubelet-helper"},
+        ]
+    ):
+        add_process(tmp_path, [], pid, **other)
+    (tmp_path / "proc" / "50").mkdir()
+    (tmp_path / "proc" / "50" / "comm").write_text("kubelet\n")
+    proc = str(tmp_path / "proc")
+    assert find_kubelet(proc) == (None, "")
+    add_process(tmp_path, ["--v=2"], exe="/opt/kubelet (deleted)")
+    add_process(tmp_path, [], 101, parent="100")
+    found, why = find_kubelet(proc)
+    assert (found is None, why) == (False, "")
+    add_process(tmp_path, [], 200)
+    assert find_kubelet(proc) == (None, "several kubelets run here: processes 100, 200")
+
+
+def test_a_process_that_hangs_or_is_hostile_does_not_hold_the_start(tmp_path: Path) -> None:
+    """Reading a command line may hang while the memory of its process is locked, and it may be
+    huge or no text."""
+    line, proc = add_process(tmp_path, []) / "cmdline", str(tmp_path / "proc")
+    line.write_bytes(b"kubelet\0" + b"\xff" * 100 + b"\0")
+    assert "its command line cannot be read" in find_kubelet(proc)[1]
+    line.write_bytes(b"kubelet\0" + b"x" * (2 << 20))
+    assert "holds more than 1048576 bytes" in find_kubelet(proc)[1]
+    line.unlink()
+    os.mkfifo(line)
+    late = f"{proc} could not be searched for the kubelet within 0.05s"
+    assert find_kubelet(proc, seconds=0.05) == (None, late)
+    line.open("wb").close()  # lets the thread that was left behind end
+
+
 @pytest.mark.parametrize(
-    ("written", "directory"),
+    ("arguments", "given"),
     [
-        ("", "/var/log/pods"),
-        ("podLogsDir: ''\n", "/var/log/pods"),
-        ("podLogsDir: /srv/logs\n", "/srv/logs"),
+        ("--config /a -- --config /b", {"config": ["/a"]}),
+        ("--config", {"config": [""]}),
+        ("--cgroups-per-qos --config=/a", {"config": ["/a"]}),
+        ("--config-dir --config", {"config-dir": ["--config"]}),
+        ("-v 2 config=/a --other /b --config=/a=b", {"config": ["/a=b"]}),
     ],
 )
-def test_the_directory_of_pod_logs(kubelets: Path, written: str, directory: str) -> None:
-    """Empty is the default, as SetDefaults_KubeletConfiguration fills it in."""
-    (kubelets / "config.yaml").write_text(HEAD + written)
+def test_flags_have_the_syntax_of_pflag(arguments: str, given: dict[str, list[str]]) -> None:
+    """A flag that needs a value takes the next argument, whatever it is."""
+    assert given_flags(arguments.split()) == given
+
+
+# ---- how it is asked for its pods
+
+
+class NodeFiles:
+    """The files of a node by which its kubelet is asked; `serving`: the kubelet's certificate."""
+
+    def __init__(self, directory: Path):
+        self.root = directory / "kubelet"
+        self.serving, self.own = (
+            self.root / "pki" / name for name in ("kubelet.crt", "kubelet-client-current.pem")
+        )
+        self.serving.parent.mkdir(parents=True)
+        self.token, self.certificate, self.key = (
+            directory / name for name in ("token", "client.crt", "client.key")
+        )
+
+    def ways(self, **fields: Any) -> list[KubeletWay]:
+        """The ways that the node has now."""
+        pairs = ((str(self.certificate), str(self.key)),)
+        files = IdentityFiles((str(self.token),), pairs, ())
+        return list(kubelet_ways(KubeletPlace(str(self.root), files=files, **fields)))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> NodeFiles:
+    """A node with all of them."""
+    made = NodeFiles(tmp_path)
+    for path in (made.serving, made.own, made.token, made.certificate, made.key):
+        path.write_text("text")
+    return made
+
+
+def test_all_identities_in_their_order(node: NodeFiles) -> None:
+    """Token, the node's certificates, each with its key, nobody; each where the kubelet is known
+    by its certificate."""
+    url, pinned = "https://127.0.0.1:10250", (str(node.serving),)
+    assert [way.endpoint for way in node.ways()] == [
+        KubeletEndpoint(url, token_file=str(node.token), pinned_files=pinned),
+        KubeletEndpoint(url, certificate_file=str(node.own), pinned_files=pinned),
+        KubeletEndpoint(
+            url,
+            certificate_file=str(node.certificate),
+            key_file=str(node.key),
+            pinned_files=pinned,
+        ),
+        KubeletEndpoint(url, pinned_files=pinned),
+    ]
+    assert [way.identity.split(" /")[0] for way in node.ways()] == [
+        "the service account's token",
+        *["the node's client certificate"] * 2,
+        "nobody",
+    ]
+
+
+@pytest.mark.parametrize("which", ["serving", "token", "key", "own"])
+def test_a_file_that_others_may_write_is_not_used(node: NodeFiles, which: str) -> None:
+    """Who may write the kubelet's certificate could answer in its place."""
+    path: Path = getattr(node, which)
+    path.chmod(0o666)
+    (problem,) = [way.problem for way in node.ways() if way.endpoint is None]
+    assert f"{path} is not trusted: every user may write it (mode 0666)" in problem
+
+
+def test_without_the_kubelets_certificate_nothing_is_asked_over_https(node: NodeFiles) -> None:
+    """Whoever listens on the port would get the token: one way that is none, and it says which
+    files are missing; so where its own configuration has no address."""
+    assert {way.endpoint for way in node.ways(address="everywhere")} == {None}
+    node.serving.unlink()
+    (way,) = node.ways()
+    assert way.endpoint is None
     assert (
-        load(None, {}, {"kubeletConfig": str(kubelets / "config.yaml")}).pod_logs_dir == directory
+        f"there is no {node.root}/pki/kubelet-server-current.pem or {node.serving}" in way.problem
     )
+
+
+@pytest.mark.parametrize(
+    ("listens", "url"),
+    [
+        ("", "https://127.0.0.1:10260"),
+        ("0.0.0.0", "https://127.0.0.1:10260"),
+        ("::", "https://[::1]:10260"),
+        ("192.0.2.7", "https://192.0.2.7:10260"),
+        ("2001:db8::7", "https://[2001:db8::7]:10260"),
+    ],
+)
+def test_the_kubelet_is_asked_where_it_listens(node: NodeFiles, listens: str, url: str) -> None:
+    """On all interfaces: at the loopback. `tlsCertFile` is what it shows."""
+    shown = (str(node.key),)
+    ways = node.ways(address=listens, port=10260, tls_cert_file=shown[0])
+    asked = [(way.endpoint.url, way.endpoint.pinned_files) for way in ways if way.endpoint]
+    assert set(asked) == {(url, shown)}
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://127.0.0.1", ("127.0.0.1", 10255)),
+        ("http://localhost:10255/", ("127.0.0.1", 10255)),
+        ("http://[fd00::7]:65535", ("fd00::7", 65535)),
+        ("https://[::1]", ("::1", 10250)),
+    ],
+)
+def test_an_endpoint_is_an_address_and_a_port(url: str, address: tuple[str, int]) -> None:
+    """Without a port the kubelet's default; no name has to be resolved."""
+    endpoint = KubeletEndpoint(url, ca_file="/ca" if url.startswith("https") else "")
+    assert (endpoint.address, endpoint.secure) == (address, url.startswith("https"))
+
+
+NO_URLS = """127.0.0.1 127.0.0.1:10250 unix://kubelet.sock unix:/run/kubelet.sock ftp://127.0.0.1
+HTTP://127.0.0.1 http:// http://:10255 http://kubelet:10255 http://node-1.example.com
+http://localhost.evil:1 http://user@127.0.0.1 http://user:secret@127.0.0.1
+http://127.0.0.1@203.0.113.9 http://127.0.0.1/pods http://127.0.0.1// http://127.0.0.1?x=1
+http://127.0.0.1#x http://127.0.0.1\\x http://127.0.0.1: http://127.0.0.1:0 http://127.0.0.1:65536
+http://127.0.0.1:99999 http://127.0.0.1:-1 http://127.0.0.1:\u0661 http://127.1 http://2130706433
+http://256.0.0.1 http://0177.0.0.1 http://1.2.3.4.5 http://::1 http://[127.0.0.1] http://[::1
+http://[fe80::1%eth0] http://[] http://0.0.0.0 http://[::] http://224.0.0.1 http://[ff02::1]"""
+WITH_SPACE = ["", " http://127.0.0.1", "http://127.0.0.1\n", "http://127.0.0.1\r\nX: y"]
+
+
+@pytest.mark.parametrize("url", [*NO_URLS.split(), *WITH_SPACE])
+def test_what_is_no_url_of_a_kubelet_is_refused(url: str) -> None:
+    """In a sentence that does not repeat it, as it may hold a password."""
+    with pytest.raises(InvalidEndpoint) as caught:
+        KubeletEndpoint(url)
+    assert caught.value.field == "kubeletEndpoint"
+    assert "secret" not in str(caught.value)
+
+
+@given(st.text("htps:/[]@?#.0123456789%abcdef ", max_size=40) | st.text(max_size=40))
+def test_any_text_is_an_address_or_refused(url: str) -> None:
+    """Never another error, and never a host with a user before it."""
+    for text in (url, "http://" + url):
+        with contextlib.suppress(InvalidEndpoint):
+            endpoint = KubeletEndpoint(text)
+            assert "@" not in text
+            assert 0 < endpoint.address[1] < 65536

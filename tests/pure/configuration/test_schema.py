@@ -1,11 +1,13 @@
-"""The JSON Schema of the configuration accepts what the program accepts, and
-refuses what is of a wrong type.
+"""The JSON Schema of the configuration accepts what the program accepts, and what is of a wrong
+type is refused by both, by the program in words of the file.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from eviction.cli.commands import COMMANDS
+from eviction.cli.parser import command_of
 from eviction.configuration.effective import ConfigurationError, load
 from eviction.configuration.file import (
     FIELDS,
@@ -23,8 +27,18 @@ from eviction.configuration.file import (
     FunctionEntry,
     RowEntryText,
 )
+from eviction.configuration.kubelet import KubeletFields, read_kubelet_configuration
 from eviction.configuration.models import Model
-from eviction.configuration.strict_yaml import parse_document
+from eviction.configuration.strict_yaml import parse_document, quoted
+from eviction.drill.scenario import (
+    ConditionExpectation,
+    Expectation,
+    NodeSpec,
+    Pressure,
+    Scenario,
+    scenario_of,
+)
+from eviction.types import EvictionError
 from signals.quantity import (
     DURATION_PATTERN,
     PERCENTAGE_PATTERN,
@@ -35,48 +49,43 @@ from signals.quantity import (
     parse_quantity,
 )
 from tests.mutations import TEXTS, mutations
+from tests.pure.configuration.test_told import KUBELETS, OURS
 from tests.repository import ROOT
 from tests.schemas import problems, schema_of, validator
 
-TABLES = {
-    "filesystems": [{"name": "buildcache", "path": "/var/lib/buildkit"}],
-    "reclaimFunctions": [
-        {"name": "prune", "exec": ["/bin/prune", "x"], "frees": "buildcache", "user": "root", "plan": True,
-         "timeout": "30s", "cooldown": "5m"},
-        {"name": "ReleaseBallast", "file": "/var/lib/ballast", "size": "1Gi"},
-        {"name": "DeleteRotatedLogs", "keep": 1},
-        {"name": "CollectContainerdGarbage"},
-    ],
-    "reclaimTable": {
-        "nodefs.available": ["DeleteUnusedImages", {"function": "ReleaseBallast", "below": "3%"}],
-        "buildcache.available": ["prune"],
-    },
-}  # fmt: skip
-MAPS = {
-    "evictionHard": {
-        "nodefs.available": "15%",
-        "buildcache.available": "1Gi",
-        "memory.available": "100Mi",
-    },
-    "evictionSoft": {"nodefs.available": "20%"},
-    "evictionSoftGracePeriod": {"nodefs.available": "1m30s"},
-    "evictionMinimumReclaim": {"nodefs.available": "2%"},
-    "keepImages": ["registry.example/app:1"],
-}
 DEFAULTS = parse_document((ROOT / "config" / "all-fields.yaml").read_text(), "all-fields.yaml")
-WHOLE = {**DEFAULTS, "kubeletConfig": "", **TABLES, **MAPS}
-ONE_OF_EACH_TYPE: tuple[Any, ...] = ("x", 5, 1.5, True, [], [1], {}, {"x": 1}, {"x": []})
+WHOLE = DEFAULTS | parse_document(
+    """
+kubeletConfig: ""
+filesystems: [{name: buildcache, path: /var/lib/buildkit}]
+reclaimFunctions:
+- {name: prune, exec: [/bin/prune, x], frees: buildcache, user: root, plan: true, timeout: 30s, cooldown: 5m}
+- {name: ReleaseBallast, file: /var/lib/ballast, size: 1Gi}
+- {name: DeleteRotatedLogs, keep: 1}
+- {name: CollectContainerdGarbage}
+reclaimTable:
+  nodefs.available: [DeleteUnusedImages, {function: ReleaseBallast, below: 3%}]
+  buildcache.available: [prune]
+evictionHard: {nodefs.available: 15%, buildcache.available: 1Gi, memory.available: "1"}
+evictionSoft: {nodefs.available: 20%}
+evictionSoftGracePeriod: {nodefs.available: 1m30s}
+evictionMinimumReclaim: {nodefs.available: 2%}
+keepImages: [registry.example/app:1]
+""",
+    "whole",
+)
 
 
-def refusal(directory: Path, document: Any) -> str | None:
-    """Why the program refuses a file with this document; None if it accepts it."""
+def accepted(directory: Path, document: Any) -> tuple[bool, bool]:
+    """Whether the program, and whether the schema accepts a document."""
     path = directory / "c.yaml"
     path.write_text(json.dumps(document))  # JSON is YAML
+    by_schema = problems(validator("configuration"), document) == []
     try:
         load(str(path), {}, {})
-    except ConfigurationError as error:
-        return str(error)
-    return None
+    except ConfigurationError:
+        return False, by_schema
+    return True, by_schema
 
 
 @pytest.fixture(scope="module")
@@ -88,150 +97,199 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_field_is_described_and_has_its_default() -> None:
     """Title, description, and for each field a sentence; the defaults are those of the model."""
     schema = schema_of("configuration")
-    assert schema["$id"] == "configuration.v1alpha1.json"
     assert schema["properties"].keys() == FIELDS.keys()
     for part in (schema, *schema["$defs"].values()):
         assert part["title"]
         assert part["description"]
         assert all(field["description"].endswith(".") for field in part["properties"].values())
-    defaults = {
-        name: field.get_default(call_default_factory=True) for name, field in FIELDS.items()
-    }
     for name, field in schema["properties"].items():
-        assert field.get("default", defaults[name]) == defaults[name]
-        assert "default" in field or defaults[name] in ([], {})
-
-
-def test_the_defaults_and_every_kind_of_entry_are_accepted_by_both(directory: Path) -> None:
-    """The document that the mutations begin with, and one with an amount of
-    memory, which needs no unit.
-    """
-    for document in (WHOLE, {**WHOLE, "evictionHard": {"memory.available": "1"}}):
-        assert refusal(directory, document) is None
-        assert problems(validator("configuration"), document) == []
+        default = FIELDS[name].get_default(call_default_factory=True)
+        assert field.get("default", default) == default
+        assert "default" in field or default in ([], {})
 
 
 @given(mutations(WHOLE))
 def test_what_the_program_accepts_the_schema_accepts(directory: Path, document: Any) -> None:
-    """One small change of a file that has every field: the schema refuses
-    nothing that the program takes.
-    """
-    if refusal(directory, document) is None:
-        assert problems(validator("configuration"), document) == []
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"apiVersion": "v1"}, {"apiVersion": None}, {"kind": "Pod"}, {"colour": "red"}, {"keepImage": None},
-        {"margin": 5}, {"margin": "5 %"}, {"margin": "5%x"}, {"margin": {"percent": "5Gi"}}, {"extent": "some"}, {"extent": True},
-        {"terminatedPods": "kubelet"},
-        {"pollFloor": "fast"}, {"pollFloor": 1}, {"assumedFillRate": "500MiB"},
-        {"historySize": 16}, {"historyFile": "history"}, {"rootDirectory": "var"}, {"rootDirectory": ""},
-        {"podLogsDir": "logs"}, {"dryRun": "true"}, {"dryRun": 1}, {"parallelRemovals": 0}, {"parallelRemovals": 65},
-        {"parallelRemovals": "2"}, {"imageGCHighThresholdPercent": 101}, {"imageGCLowThresholdPercent": -1},
-        {"keepNewestPerRepository": -1}, {"keepImages": "pause"}, {"keepImages": [1]}, {"keepImages": [None]},
-        {"evictionHard": []}, {"evictionHard": {"nodefs": "5%"}}, {"evictionHard": {"nodefs.available": 5}},
-        {"evictionHard": {"nodefs.available": "x"}}, {"evictionHard": {"nodefs.inodesfree": "5%"}},
-        {"evictionSoftGracePeriod": {"nodefs.available": "5d"}}, {"filesystems": {}}, {"filesystems": [{"name": "x"}]},
-        {"filesystems": [{"name": "X", "path": "/x"}]}, {"filesystems": [{"name": "x", "path": "x"}]},
-        {"filesystems": [{"name": "x", "path": "/x", "size": "1Gi"}]}, {"filesystems": [{"name": "x", "path": None}]},
-        {"reclaimFunctions": [{}]}, {"reclaimFunctions": [{"name": "x", "exec": "/bin/x", "frees": "nodefs"}]},
-        {"reclaimFunctions": [{"name": "x", "exec": ["/bin/x"], "frees": "nodefs", "timeout": 30}]},
-        {"reclaimFunctions": [{"name": "x", "exec": ["/bin/x"], "frees": "nodefs", "cooldown": ""}]},
-        {"reclaimFunctions": [{"name": "x", "exec": ["/bin/x"], "frees": "nodefs", "timeout": ""}]},
-        {"reclaimFunctions": [{"name": "DeleteRotatedLogs", "keep": -1}]},
-        {"reclaimFunctions": [{"name": "ReleaseBallast", "file": "x", "size": "1Gi"}]},
-        {"reclaimTable": {"nodefs.available": "DeleteUnusedImages"}}, {"reclaimTable": {"nodefs": []}},
-        {"reclaimTable": {"nodefs.available": [{"below": "3%"}]}}, {"reclaimTable": {"nodefs.available": [5]}},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_what_is_wrong_is_refused_by_both(directory: Path, wrong: dict[str, Any]) -> None:
-    """A field that is unknown, of a wrong type, or has not its form."""
-    document = {**WHOLE, **wrong}
-    assert refusal(directory, document) is not None
-    assert problems(validator("configuration"), document) != []
+    """One small change of a file that has every field: the schema refuses nothing that the program
+    takes."""
+    assert accepted(directory, document) != (True, False)
 
 
 def test_a_file_says_what_it_is_to_both(directory: Path) -> None:
-    """Without apiVersion or kind nothing is accepted."""
+    """Without apiVersion or kind, or with others, nothing is accepted."""
+    assert accepted(directory, WHOLE) == (True, True)
     for name in ("apiVersion", "kind"):
-        document = {key: value for key, value in WHOLE.items() if key != name}
-        assert refusal(directory, document) is not None
-        assert problems(validator("configuration"), document) != []
+        rest = {key: value for key, value in WHOLE.items() if key != name}
+        for document in (rest, {**rest, name: "x"}, {**rest, name: None}):
+            assert accepted(directory, document) == (False, False)
 
 
-def wrong_types(model: type[Model], rest: dict[str, Any]) -> list[tuple[str, Any]]:
+def names_in_file(model: type[Model]) -> list[str]:
+    """The names of its fields, as they are written."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+TYPES: tuple[Any, ...] = ("x", 5, 1.5, True, [], [1], {}, {"x": 1}, {"x": []})
+
+
+def wrong_types(model: type[Model], rest: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """For each field the values of types that the model refuses there."""
-    found = []
-    for name in (field.alias or name for name, field in model.model_fields.items()):
-        for value in ONE_OF_EACH_TYPE:
+    for name in names_in_file(model):
+        for value in TYPES:
             try:
                 model.model_validate({**rest, name: value})
             except ValidationError as error:
-                # that is of a text
                 if any(problem["type"] != "value_error" for problem in error.errors()):
-                    found.append((name, value))
-    return found
+                    yield name, value
 
 
-def test_a_value_of_a_wrong_type_is_refused_by_the_schema_too() -> None:
+Entries = dict[type[Model], tuple[dict[str, Any], Callable[[Any], Any]]]
+ENTRIES: Entries = {
+    ConfigurationFile: ({}, lambda entry: entry),
+    FilesystemEntry: ({"name": "x", "path": "/x"}, lambda entry: {"filesystems": [entry]}),
+    BoundedMargin: ({}, lambda entry: {"margin": entry}),
+    FunctionEntry: (
+        {"name": "f", "exec": ["/x"], "frees": "nodefs"},
+        lambda entry: {"reclaimFunctions": [entry]},
+    ),
+    RowEntryText: (
+        {"function": "DeleteUnusedImages"},
+        lambda entry: {"reclaimTable": {"nodefs.available": [entry]}},
+    ),
+}
+
+
+@pytest.mark.parametrize("model", ENTRIES)
+def test_a_value_of_a_wrong_type_is_refused_by_the_schema_too(model: type[Model]) -> None:
     """For each field, in entries of lists too."""
-    for name, value in wrong_types(ConfigurationFile, {}):
-        assert problems(validator("configuration"), {**WHOLE, name: value}) != [], (name, value)
-    entries: tuple[tuple[type[Model], dict[str, Any], Any], ...] = (
-        (FilesystemEntry, {"name": "x", "path": "/x"}, lambda entry: {"filesystems": [entry]}),
-        (BoundedMargin, {}, lambda entry: {"margin": entry}),
-        (FunctionEntry, {"name": "x"}, lambda entry: {"reclaimFunctions": [entry]}),
-        (
-            RowEntryText,
-            {"function": "x"},
-            lambda entry: {"reclaimTable": {"nodefs.available": [entry]}},
-        ),
-    )
-    for model, rest, within in entries:
-        for name, value in wrong_types(model, rest):
-            document = {**WHOLE, **within({**rest, name: value})}
-            assert problems(validator("configuration"), document) != [], (
-                model.__name__,
-                name,
-                value,
-            )
+    rest, within = ENTRIES[model]
+    for name, value in wrong_types(model, rest):
+        document = {**WHOLE, **within({**rest, name: value})}
+        assert problems(validator("configuration"), document) != [], (name, value)
 
 
 @given(st.one_of(st.sampled_from(TEXTS), st.text("0123456789.-+%KMGTPEkimnuµshe", max_size=10)))
 def test_the_forms_are_those_of_the_parsers(text: str) -> None:
-    """What a parser takes has the form of the schema.
-
-    The other way round, a number may be too large.
-    """
+    """What a parser takes has the form of the schema. The other way round, a number may be too
+    large."""
     for parse, pattern in (
         (parse_quantity, QUANTITY_PATTERN),
         (parse_percentage, PERCENTAGE_PATTERN),
         (parse_duration, DURATION_PATTERN),
     ):
-        form = re.fullmatch(pattern, text) is not None
+        duration, form = parse is parse_duration, re.fullmatch(pattern, text) is not None
         try:
-            amount = parse(text)
+            parse(text)
         except QuantityError:
-            assert (
-                not form or len(text) > 10 or "e" in text.lower() or pattern == DURATION_PATTERN
-            ), text
+            assert not form or len(text) > 10 or "e" in text.lower() or duration, text
         else:
-            assert form or (text.startswith("-") and pattern == DURATION_PATTERN), (text, amount)
+            assert form or (text.startswith("-") and duration), text
 
 
-def test_a_negative_duration_is_refused_by_the_schema_too(directory: Path) -> None:
-    """As a field, of a function, and as a grace period; a zero with a sign is none, as in Go."""
-    texts = {"-1s": True, "-1m30s": True, "-0.5h": True, "-0m0s": False, "-0": False, "+1s": False}
-    for text, refused in texts.items():
-        rotated = {"name": "DeleteRotatedLogs", "cooldown": text}
-        for fields in (
-            {"holdOffAfterStart": text},
-            {"evictionSoftGracePeriod": {"nodefs.available": text}},
-            {"reclaimFunctions": [rotated], "reclaimTable": {}},
-        ):
-            document = {**WHOLE, **fields}
-            assert (problems(validator("configuration"), document) != []) == refused, (text, fields)
-            assert (refusal(directory, document) is not None) == refused, (text, fields)
+# ---- in words of the file
+
+WRONG = [
+    "null", "-7", "7", "1.5", "true", "x", "''", "'5'", "[]", "[x]", "[7]", "[null]", "[true]", "{}", "{a: 1}",
+    "{a: null}", "{a: x}", "{a: [x]}", "[{}]", "[{a: 1}]", "[[x]]", "{nodefs.available: 7}", "{nodefs.available: x}",
+    "{nodefs.available: [7]}", "{nodefs.available: [{}]}", "{nodefs.available: {}}", "99999999999999999999",
+]  # fmt: skip
+PYTHONS = re.compile(
+    r"\bNone\b|\bTrue\b|\bFalse\b|dictionary|[Ii]nput should|[Ii]nput was|instance of|Entry\b"
+    r"|valid (?:integer|boolean|list|string|number)|Fields\b|NoneType|_type\b|Value error|<class"
+    r"|\b(?:str|int|dict|tuple|float|bool)\b(?!\.)|unhashable|object has|\{'"
+)
+"""Words of Python's and of its library's."""
+NODE = {
+    "size": "64Mi",
+    "inodes": 4000,
+    "images": [{"name": "a:1", "size": "1Mi"}],
+    "evictionHard": {"nodefs.available": "20%"},
+}
+GROWS = {"grows": "bytes", "rate": "1Mi", "amount": "1Mi"}
+SCENARIO = {"name": "small", "why": "because", "node": NODE, "pressure": [GROWS], "expect": {}}
+OF_SCENARIOS: Entries = {
+    Scenario: ({}, lambda entry: entry),
+    NodeSpec: (NODE, lambda entry: {"node": entry}),
+    Pressure: (GROWS, lambda entry: {"pressure": [entry]}),
+    Expectation: ({}, lambda entry: {"expect": entry}),
+    ConditionExpectation: ({}, lambda entry: {"expect": {"diskPressure": entry}}),
+}
+KINDS: dict[str, tuple[Any, Entries, Callable[[str, Any], object]]] = {
+    "c.yaml": (
+        parse_document(OURS + 'kubeletConfig: ""', ""),
+        ENTRIES,
+        lambda path, _: load(path, {}, {}),
+    ),
+    "kubelet.yaml": (
+        parse_document(KUBELETS, ""),
+        {KubeletFields: ({}, lambda entry: entry)},
+        lambda path, _: read_kubelet_configuration(path),
+    ),
+    "scenario.yaml": (
+        SCENARIO,
+        OF_SCENARIOS,
+        lambda path, document: scenario_of(document, path),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "least"), [("c.yaml", 1000), ("kubelet.yaml", 250), ("scenario.yaml", 500)]
+)
+def test_a_wrong_value_of_any_field_is_told_in_words_of_the_file(
+    tmp_path: Path, kind: str, least: int
+) -> None:
+    """Its name, the field, YAML's words for values: null, another type, a list in place of a map.
+    What Python or its library says of them does not come through."""
+    base, entries, read = KINDS[kind]
+    path, told = tmp_path / kind, 0
+    path.write_text(json.dumps(base))
+    read(str(path), base)
+    for model, (rest, within) in entries.items():
+        for name, wrong in itertools.product(names_in_file(model), WRONG):
+            value = parse_document(f"value: {wrong}", "")["value"]
+            document = {**base, **within({**rest, name: value})}
+            path.write_text(json.dumps(document))
+            try:
+                read(str(path), document)
+            except EvictionError as error:
+                told, sentence = told + 1, str(error)
+            else:
+                continue
+            assert sentence.startswith(str(path))
+            assert "\n" not in sentence
+            assert name in sentence or "is missing" in sentence
+            plain = re.sub(r"'[^']*'|\ba list\b|list of\b", "…", sentence.removeprefix(str(path)))
+            assert not PYTHONS.search(plain), sentence
+    assert told > least
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (["a", None, 1, True, "yes"], "['a', null, 1, true, 'yes']"),
+        ({"a": {"b": False}}, "{a: {b: false}}"),
+        ({"a\n\x1b[31m": 1}, "{'a\\n\\x1b[31m': 1}"),
+        ("x" * 100, "'" + "x" * 59 + "…"),
+    ],
+)
+def test_a_value_is_shown_as_it_would_be_written(value: object, shown: str) -> None:
+    """In YAML's words, at most 60 characters of it."""
+    assert quoted(value) == shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_value_of_an_option_is_told_in_words(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For each option whose text is read: what is allowed, and what it was; no name of a function
+    or a type."""
+    parser, _ = command_of(command)
+    for action in parser._actions:
+        if action.type in (None, str):
+            continue
+        with pytest.raises(SystemExit):
+            parser.parse_args([action.option_strings[-1], "many"])
+        sentence = capsys.readouterr().err.removesuffix(f" (see {parser.prog} --help)\n")
+        assert "invalid" not in sentence
+        assert sentence.endswith(", but it was 'many'") or "'many' is not a " in sentence

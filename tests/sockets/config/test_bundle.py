@@ -17,7 +17,6 @@ import pytest
 from tests.bundles import Bundle, made_bundle
 from tests.distributions import write_distribution
 from tests.nodes.own_root import OwnRoot
-from tests.sockets.config.test_installed_files import files_in
 
 pytestmark = pytest.mark.house(
     "config/install",
@@ -38,6 +37,17 @@ START = [
     "stop reclaimd.service reclaimd.socket reclaimd-healthz.socket",
     "enable --now reclaimd",
 ]
+
+
+def files_in(root: Path) -> dict[str, bytes]:
+    """Everything but directories: by path, the content, or where a symlink leads."""
+    return {
+        "/" + str(path.relative_to(root)): (
+            os.readlink(path).encode() if path.is_symlink() else path.read_bytes()
+        )
+        for path in root.rglob("*")
+        if path.is_symlink() or path.is_file()
+    }
 
 
 @pytest.fixture(scope="module")

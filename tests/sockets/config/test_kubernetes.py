@@ -1,10 +1,18 @@
-"""config/kubernetes: the base, its overlays, and the components in any combination."""
+"""config/kubernetes: the base, its overlays, and the components in any combination, rendered, with
+the configuration as a kubelet mounts it.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+from functools import cache
 from importlib import metadata
+from itertools import combinations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -17,24 +25,10 @@ from eviction.configuration.kubelet_ways import IdentityFiles
 from eviction.surface.kubernetes_events import NAMESPACE
 from tests.pages import EVICTION as PAGE
 from tests.pages import code_blocks
-from tests.reclaimd_process import answer, reclaimd_here
-from tests.sockets.config.kustomize import (
-    ALL,
-    CASES,
-    OTHERS,
-    RUNTIMES,
-    TREE,
-    Objects,
-    case_name,
-    config_map_at,
-    container_of,
-    mounted_configuration,
-    of_kind,
-    overlay,
-    pod_of,
-    rendered,
-    rendered_directory,
-)
+from tests.pure.configuration.test_told import OURS
+from tests.reclaimd_process import reclaimd_here
+from tests.repository import ROOT
+from tests.tool import tool
 
 pytestmark = pytest.mark.house(
     "config/Containerfile",
@@ -42,14 +36,10 @@ pytestmark = pytest.mark.house(
     "config/manifests",
     "eviction/cli/manifests.py",
     "eviction/configuration",
-    "tests/sockets/config/kustomize.py",
 )
 
-KUBERNETES = "1.31"
+TREE = ROOT / "config" / "kubernetes"
 IMAGE = f"reclaimd:{metadata.version('reclaimd')}"
-HEAD = "apiVersion: reclaimd.io/v1alpha1\nkind: ReclaimdConfiguration\n"
-
-# The fields that each component sets, whatever else is there.
 FIELDS: dict[str, dict[str, Any]] = {
     "cri-o": {"containerRuntimeEndpoint": "unix:///run/crio/crio.sock"},
     "k3s": {
@@ -61,178 +51,191 @@ FIELDS: dict[str, dict[str, Any]] = {
     "prometheus": {"metricsAddress": "0.0.0.0:9746"},
     "shadow": {"dryRun": True},
 }
-IMAGES = {"cri-o": "/var/lib/containers", "k3s": "/var/lib/rancher/k3s/agent"}  # else:
-IMAGES_OF_CONTAINERD = "/var/lib/containerd"
+"""Component -> the fields that it sets, whatever else is there."""
+RUNTIMES = {"cri-o": "/var/lib/containers", "k3s": "/var/lib/rancher/k3s/agent"}
+"""At most one of these, with where its images are."""
+OTHERS = tuple(FIELDS.keys() - RUNTIMES)
+RULES: dict[str, tuple[str, list[str], list[str], str | None]] = {
+    "events": ("Role", ["events"], ["create", "patch"], NAMESPACE),
+    "kubelet": ("ClusterRole", ["nodes/pods", "nodes/configz", "nodes/metrics"], ["get"], None),
+}
+"""Component -> what its account may do, where. Not nodes/proxy: that runs commands in every pod."""
 
-every_case = pytest.mark.parametrize("components", CASES, ids=case_name)
-all_together = pytest.mark.parametrize(
-    "components", [(), *ALL, *(tuple(reversed(each)) for each in ALL)], ids=case_name
-)
+Objects = list[dict[str, Any]]
+Components = tuple[str, ...]
+SOME_RUNTIME: list[Components] = [(), *((runtime,) for runtime in RUNTIMES)]
+ALL: list[Components] = [(*runtime, *sorted(OTHERS)) for runtime in SOME_RUNTIME]
+CASES = [
+    *(
+        (*chosen, *runtime)
+        for count in (0, 1, 2)
+        for chosen in combinations(sorted(OTHERS)[::-1], count)
+        for runtime in SOME_RUNTIME
+    ),
+    *ALL,
+]
+
+
+def rendered_directory(kustomization: Path) -> Objects:
+    """The objects of a directory. Skips without a kubectl that can render."""
+    kubectl = tool("kubectl", "kubernetes-client")
+    known = subprocess.run([kubectl, "version", "--client"], capture_output=True, text=True)
+    if "Kustomize" not in known.stdout:
+        pytest.skip("this kubectl is older than 1.21: it knows no directories among resources")
+    command = [kubectl, "kustomize", str(kustomization)]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
+    return list(yaml.safe_load_all(process.stdout))
+
+
+def overlay(components: Components, files: dict[str, str] | None = None, **fields: Any) -> Objects:
+    """The objects of an overlay with these components, further fields and files, as an operator
+    writes one."""
+    with TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        tree = os.path.relpath(TREE, directory)
+        document = {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": [f"{tree}/base"],
+            "components": [f"{tree}/components/{component}" for component in components],
+            **fields,
+        }
+        for file, text in {**(files or {}), "kustomization.yaml": json.dumps(document)}.items():
+            (directory / file).write_text(text)
+        return rendered_directory(directory)
+
+
+@cache
+def rendered(components: Components) -> Objects:
+    """The objects of the base with these components, in this order; no test changes them."""
+    return overlay(components)
+
+
+def of_kind(objects: Objects, kind: str) -> Any:
+    """The only object of a kind."""
+    (found,) = [one for one in objects if one["kind"] == kind]
+    return found
+
+
+def pod_of(objects: Objects) -> Any:
+    """The spec of the DaemonSet's pods, which have one container."""
+    return of_kind(objects, "DaemonSet")["spec"]["template"]["spec"]
+
+
+def container_of(objects: Objects) -> Any:
+    """The daemon's container."""
+    (container,) = pod_of(objects)["containers"]
+    return container
+
+
+def config_map_at(objects: Objects, path: str) -> dict[str, str]:
+    """The data of the ConfigMap that the container has mounted, read-only, at a path."""
+    (mount,) = [one for one in container_of(objects)["volumeMounts"] if one["mountPath"] == path]
+    (volume,) = [one for one in pod_of(objects)["volumes"] if one["name"] == mount["name"]]
+    assert mount["readOnly"]
+    (data,) = [
+        one.get("data", {})
+        for one in objects
+        if one["kind"] == "ConfigMap" and one["metadata"]["name"] == volume["configMap"]["name"]
+    ]
+    return dict(data)
 
 
 def effective(objects: Objects, root: Path) -> Configuration:
-    """The pod's configuration as the program reads it, without this machine's kubelet."""
-    file, directory = mounted_configuration(objects, root)
+    """The pod's configuration as the program reads it, without this machine's kubelet.
+
+    A ConfigMap volume holds symlinks into a directory; one that is mounted inside another gets its
+    directory there (kubelet: `pkg/volume/util/nested_volumes.go`).
+    """
+    for place in (os.path.dirname(USUAL_FILE), USUAL_DIRECTORY):
+        volume = root / place.lstrip("/")
+        data = volume / "..2026_11_23"
+        data.mkdir(parents=True)
+        (volume / "..data").symlink_to(data.name)
+        for name, text in config_map_at(objects, place).items():
+            (data / name).write_text(text)
+            (volume / name).symlink_to(f"..data/{name}")
+    file, directory = (str(root / path.lstrip("/")) for path in (USUAL_FILE, USUAL_DIRECTORY))
     return load(file, {}, {"kubeletConfig": ""}, directory=directory)
 
 
-def files_of(component: str) -> dict[str, str]:
-    """The drop-ins of a component, by name."""
-    return {
-        path.name: path.read_text() for path in (TREE / "components" / component).glob("*.conf")
-    }
-
-
-def expected_images(components: tuple[str, ...]) -> str:
-    """Where the runtime's images are."""
-    (path,) = {IMAGES[each] for each in components if each in IMAGES} or {IMAGES_OF_CONTAINERD}
-    return path
-
-
-# ---- the configuration
-
-
-def test_every_component_is_in_the_table() -> None:
-    """And there is an overlay of the same name with that component alone, which
-    renders the same.
-    """
-    names = {path.name for path in (TREE / "components").iterdir()}
-    assert (
-        names
-        == set(FIELDS)
-        == {*OTHERS, *RUNTIMES}
-        == {path.name for path in (TREE / "overlays").iterdir()}
-    )
-    for name in names:
-        assert rendered_directory(TREE / "overlays" / name) == rendered((name,))
+every_case = pytest.mark.parametrize("components", CASES, ids=lambda each: "+".join(each) or "base")
 
 
 def test_components_share_no_field_and_replace_no_list() -> None:
-    """Then their order decides nothing, and no list of the operator's is lost.
-
-    Only the runtimes share a field.
-    """
-    seen: dict[str, str] = {}
-    for component in (*OTHERS, *RUNTIMES):
-        for name, text in files_of(component).items():
-            assert re.fullmatch(rf"[2-4]0-{component}\.conf", name)
-            document = yaml.safe_load(text)
-            for field in document.keys() - {"apiVersion", "kind"}:
-                assert not isinstance(document[field], list)
-                assert seen.setdefault(field, component) == component or {
-                    seen[field],
-                    component,
-                } == set(RUNTIMES)
-        assert bool(files_of(component)) is bool(FIELDS[component])
+    """Then their order decides nothing, and no list of the operator's is lost; only the runtimes
+    share a field. Each has an overlay of the same name that renders the same as it alone."""
+    for directory in ("components", "overlays"):
+        assert {path.name for path in (TREE / directory).iterdir()} == FIELDS.keys()
+    for component, fields in FIELDS.items():
+        assert rendered_directory(TREE / "overlays" / component) == rendered((component,))
+        (file,) = (TREE / "components" / component).glob("*.conf")
+        assert re.fullmatch(rf"[2-4]0-{component}\.conf", file.name)
+        document = yaml.safe_load(file.read_text())
+        assert document.keys() - {"apiVersion", "kind"} == fields.keys()
+        assert not any(isinstance(value, list) for value in document.values())
+    named = [field for component in (*OTHERS, "k3s") for field in FIELDS[component]]
+    assert len(named) == len(set(named))
 
 
 @every_case
 def test_the_drop_ins_of_all_components_are_mounted_and_merged(
-    components: tuple[str, ...], tmp_path: Path
+    components: Components, tmp_path: Path
 ) -> None:
-    """Each adds its own to the directory that the daemon is started with, and its values, and those
-    alone, differ from the base's."""
-    objects = rendered(components)
-    expected = {
-        name: text for component in components for name, text in files_of(component).items()
-    }
-    assert config_map_at(objects, USUAL_DIRECTORY) == expected
+    """Their values, and those alone, differ from the base's, and are told to be from them."""
     base = effective(rendered(()), tmp_path / "base").effective
-    values = {
-        field: value for component in components for field, value in FIELDS[component].items()
-    }
-    assert effective(objects, tmp_path / "pod").effective == {**base, "kubeletConfig": "", **values}
-
-
-@all_together
-def test_the_command_config_shows_the_same(components: tuple[str, ...], tmp_path: Path) -> None:
-    """Every value of a component, with its drop-in as the origin."""
-    file, directory = mounted_configuration(rendered(components), tmp_path)
-    told = answer(
-        reclaimd_here("config", "-o", "json", "--config", file, "--config-dir", directory)
-    )
-    for component in components:
-        for field, value in FIELDS[component].items():
-            assert told["values"][field] == value
-            assert told["origins"][field] in {f"{directory}/{name}" for name in files_of(component)}
-
-
-@pytest.mark.parametrize("components", ALL, ids=case_name)
-def test_an_operators_own_drop_in_is_added(components: tuple[str, ...], tmp_path: Path) -> None:
-    """As the head of base/kustomization.yaml says; it comes last, and what
-    the components set stays.
-    """
-    name = "90-ours.conf"
-    generator = {
-        "name": "reclaimd-conf-d",
-        "namespace": "kube-system",
-        "behavior": "merge",
-        "files": [name],
-    }
-    text = f"{HEAD}margin: 8%\nkeepImages: [registry.example/base/*]\ndryRun: false\n"
-    objects = overlay(components, {name: text}, configMapGenerator=[generator])
-    found = effective(objects, tmp_path)
-    assert (found.effective["margin"], found.keep_images.entries) == (
-        "8%",
-        ("registry.example/base/*",),
-    )
-    assert found.effective["dryRun"] is False
-    assert found.effective["metricsAddress"] == "0.0.0.0:9746"
+    found = effective(rendered(components), tmp_path / "pod")
+    values = {name: value for each in components for name, value in FIELDS[each].items()}
+    assert found.effective == {**base, "kubeletConfig": "", **values}
+    drop_ins = f"{tmp_path}/pod{USUAL_DIRECTORY}/"
+    of_drop_ins = {n for n, origin in found.origins.items() if origin.startswith(drop_ins)}
+    assert of_drop_ins - {"apiVersion", "kind"} == values.keys() - {"kubeletConfig"}
 
 
 def test_the_overlay_of_the_page_renders(tmp_path: Path) -> None:
-    """It is one of ours but for where it lies."""
+    """It is one of ours but for where it lies, and its drop-in comes last."""
     (example,) = (
         yaml.safe_load(block)
         for block in code_blocks(PAGE, "yaml")
         if "kind: Kustomization" in block
     )
-    del example["apiVersion"], example["kind"]
-    assert example.pop("resources") == ["../../base"]
-    components = tuple(path.removeprefix("../../components/") for path in example.pop("components"))
-    (name,) = example["configMapGenerator"][0]["files"]
-    objects = overlay(components, {name: f"{HEAD}margin: 8%\n"}, **example)
+    rest = {key: example[key] for key in example.keys() - {"apiVersion", "kind", "resources"}}
+    assert example["resources"] == ["../../base"]
+    components = tuple(path.removeprefix("../../components/") for path in rest.pop("components"))
+    (name,) = rest["configMapGenerator"][0]["files"]
+    text = f"{OURS}margin: 8%\nkeepImages: [registry.example/base/*]\n"
+    objects = overlay(components, {name: text}, **rest)
     found = effective(objects, tmp_path).effective
     assert (found["margin"], found["dryRun"]) == ("8%", True)
+    assert found["keepImages"] == ["registry.example/base/*"]
     assert container_of(objects)["image"] == f"registry.example/{IMAGE}"
 
 
-def test_a_command_in_the_pod_reads_the_daemons_files() -> None:
-    """`kubectl exec … reclaimd reclaim` names none; with others the daemon would refuse."""
-    options = dict(word.partition("=")[::2] for word in container_of(rendered(()))["args"])
-    assert (options["--config"], options["--config-dir"]) == (USUAL_FILE, USUAL_DIRECTORY)
-
-
 @every_case
-def test_what_the_configuration_names_is_mounted(
-    components: tuple[str, ...], tmp_path: Path
-) -> None:
-    """The socket, the images, state, logs; the lock and the control socket are the
-    host's; probes use the address.
-    """
+def test_what_the_configuration_names_is_mounted(components: Components, tmp_path: Path) -> None:
+    """The socket, the images, state, logs; the lock and the control socket are the host's; probes
+    use the address. A command in the pod reads the daemon's files."""
     objects = rendered(components)
-    configuration = effective(objects, tmp_path)
-    container = container_of(objects)
+    configuration, container = effective(objects, tmp_path), container_of(objects)
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert len(mounts) == len(container["volumeMounts"])
-    assert configuration.runtime_endpoint.removeprefix("unix://").startswith(
-        mounts["runtime"] + "/"
-    )
-    assert mounts["images"] == expected_images(components)
-    assert configuration.root_directory == mounts["kubelet"]
-    assert configuration.pod_logs_dir == mounts["pod-logs"]
-    assert configuration.state_file.startswith(mounts["state"] + "/")
-    assert configuration.history_file.startswith(mounts["state"] + "/")
-    assert configuration.control_socket.startswith(mounts["control"] + "/")
-    assert configuration.lock_directory.startswith(mounts["control"] + "/")
-    hosts = {
-        one["name"]: one["hostPath"]["path"]
-        for one in pod_of(objects)["volumes"]
-        if "hostPath" in one
+    (images,) = {RUNTIMES[each] for each in components if each in RUNTIMES} or {
+        "/var/lib/containerd"
     }
-    assert hosts == {name: mounts[name] for name in hosts}, (
-        "the same path on the host, as the runtime names it"
-    )
+    assert (mounts["images"], mounts["kubelet"]) == (images, configuration.root_directory)
+    assert mounts["pod-logs"] == configuration.pod_logs_dir
+    for name, path in (
+        ("runtime", configuration.runtime_endpoint.removeprefix("unix://")),
+        ("state", configuration.state_file),
+        ("state", configuration.history_file),
+        ("control", configuration.control_socket),
+        ("control", configuration.lock_directory),
+    ):
+        assert path.startswith(mounts[name] + "/")
+    for volume in pod_of(objects)["volumes"]:  # the same path on the host, as the runtime names it
+        if "hostPath" in volume:
+            assert volume["hostPath"]["path"] == mounts[volume["name"]]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = container[probe]["httpGet"]
         assert configuration.metrics_address in (
@@ -240,88 +243,57 @@ def test_what_the_configuration_names_is_mounted(
             ("0.0.0.0", asked["port"]),
         )
     command, *options = container["args"]
-    command_of(command)[0].parse_args(options)
+    given = command_of(command)[0].parse_args(options)
+    assert (given.config, given.config_dir) == (USUAL_FILE, USUAL_DIRECTORY)
 
 
 def test_on_k3s_the_files_by_which_the_kubelet_is_found_are_mounted() -> None:
-    """Its certificate, without which `auto` asks nobody, and the node's own.
-
-    The token comes with `kubelet`.
-    """
-    objects = rendered(("k3s", "kubelet"))
-    mounts = {mount["mountPath"]: mount for mount in container_of(objects)["volumeMounts"]}
-    mounted = mounts["/var/lib/rancher/k3s/agent"]
+    """Its certificate, without which `auto` asks nobody, and the node's own."""
+    mounts = container_of(rendered(("k3s", "kubelet")))["volumeMounts"]
+    (mounted,) = [mount for mount in mounts if mount["mountPath"] == RUNTIMES["k3s"]]
     assert mounted["readOnly"]
     files = IdentityFiles()
-    of_k3s = [
-        path
-        for path in (*files.serving, *(each[0] for each in files.certificates))
-        if "/k3s/" in path
-    ]
-    assert len(of_k3s) == 2
-    assert all(path.startswith(mounted["mountPath"] + "/") for path in of_k3s)
-    assert pod_of(objects)["automountServiceAccountToken"] is True
+    named = [*files.serving, *(each[0] for each in files.certificates)]
+    of_k3s = [path for path in named if "/k3s/" in path]
+    assert [path.startswith(RUNTIMES["k3s"] + "/") for path in of_k3s] == [True, True]
 
 
-# ---- what the program prints
+def test_the_program_prints_what_kustomize_renders(tmp_path: Path) -> None:
+    """The base, and each overlay by its name; the image can be named, and nothing else differs
+    then. An overlay of one's own needs no checkout: the tree that `--kustomize` writes renders the
+    same, and a directory that is there is not touched."""
 
+    def printed(*arguments: str) -> Objects:
+        process = reclaimd_here("manifests", *arguments)
+        assert (process.returncode, process.stderr) == (0, "")
+        return list(yaml.safe_load_all(process.stdout))
 
-def objects_printed(*arguments: str) -> Objects:
-    """The objects of `reclaimd manifests`."""
-    process = reclaimd_here("manifests", *arguments)
-    assert (process.returncode, process.stderr) == (0, "")
-    return list(yaml.safe_load_all(process.stdout))
-
-
-def test_the_program_prints_what_kustomize_renders() -> None:
-    """The base, and each overlay by its name; `make manifests` would change nothing."""
     assert {path.stem for path in (TREE.parent / "manifests").iterdir()} == {"base", *FIELDS}
-    assert objects_printed() == objects_printed("base") == rendered_directory(TREE / "base")
+    assert printed() == printed("base") == rendered_directory(TREE / "base")
     for name in FIELDS:
-        assert objects_printed(name) == rendered_directory(TREE / "overlays" / name)
+        objects = rendered((name,))
+        assert printed(name) == objects
+        other = printed(name, "--image", "registry.example:5000/reclaimd@sha256:00")
+        assert container_of(other)["image"] == "registry.example:5000/reclaimd@sha256:00"
+        container_of(other)["image"] = IMAGE
+        assert other == objects
+    directory = str(tmp_path / "kubernetes")
+    assert printed("--kustomize", directory) == []
+    assert rendered_directory(Path(directory, "overlays", "k3s")) == rendered(("k3s",))
+    again = reclaimd_here("manifests", "--kustomize", directory)
+    assert (again.returncode, directory in again.stderr) == (1, True)
 
 
-def test_the_image_of_printed_manifests_can_be_named() -> None:
-    """That of the only container; nothing else differs."""
-    for name in ("base", *FIELDS):
-        printed = objects_printed(name, "--image", "registry.example:5000/reclaimd@sha256:00")
-        assert container_of(printed)["image"] == "registry.example:5000/reclaimd@sha256:00"
-        container_of(printed)["image"] = IMAGE
-        assert printed == objects_printed(name)
-
-
-def test_an_overlay_of_ones_own_needs_no_checkout(tmp_path: Path) -> None:
-    """The tree that `--kustomize` writes renders the same; a directory that is there is not
-    touched.
-    """
-    directory = tmp_path / "kubernetes"
-    assert reclaimd_here("manifests", "--kustomize", str(directory)).stdout == ""
-    assert rendered_directory(directory / "overlays" / "k3s") == rendered(("k3s",))
-    again = reclaimd_here("manifests", "--kustomize", str(directory))
-    assert (again.returncode, str(directory) in again.stderr) == (1, True)
-
-
-# ---- the objects
-
-
-@all_together
-def test_the_objects_are_valid(components: tuple[str, ...]) -> None:
-    """Every object of Kubernetes itself validates strictly against its schema."""
+def test_the_objects_are_valid() -> None:
+    """Every object of Kubernetes itself validates strictly against its schema, in both orders."""
     validator = pytest.importorskip("kubernetes_validate")
-    objects = rendered(components)
-    assert {"ServiceAccount", "ConfigMap", "DaemonSet"} <= {one["kind"] for one in objects}
-    for one in objects:
-        # of the Prometheus operator: no schema of Kubernetes
-        if one["apiVersion"] != "monitoring.coreos.com/v1":
-            validator.validate(one, KUBERNETES, strict=True)
-
-
-@every_case
-def test_the_image_has_one_name(components: tuple[str, ...]) -> None:
-    """The base's, with this version as the tag, for every container."""
-    assert {container["image"] for container in pod_of(rendered(components))["containers"]} == {
-        IMAGE
-    }
+    for components in ((), *ALL, *(each[::-1] for each in ALL)):
+        objects = rendered(components)
+        assert {"ServiceAccount", "ConfigMap", "DaemonSet"} <= {one["kind"] for one in objects}
+        for one in objects:
+            # of the Prometheus operator: no schema of Kubernetes
+            if one["apiVersion"] != "monitoring.coreos.com/v1":
+                validator.validate(one, "1.31", strict=True)
 
 
 def test_the_image_is_named_in_one_place() -> None:
@@ -332,90 +304,58 @@ def test_the_image_is_named_in_one_place() -> None:
         if re.search(r"newTag|newName|image: *\S+:", path.read_text())
     ]
     assert tagged == [TREE / "base" / "kustomization.yaml"]
-    containerfile = (TREE.parent / "Containerfile").read_text()
-    assert re.findall(r"buildah build .*-t (\S+) dist", containerfile) == [IMAGE], "how it is made"
+    made = (TREE.parent / "Containerfile").read_text()
+    assert re.findall(r"buildah build .*-t (\S+) dist", made) == [IMAGE]
     other = [{"name": "reclaimd", "newName": "registry.example/reclaimd", "newTag": "2"}]
     for components in ALL:
-        containers = pod_of(overlay(components, images=other))["containers"]
-        assert [container["image"] for container in containers] == ["registry.example/reclaimd:2"]
+        changed = overlay(components, images=other)
+        assert container_of(changed)["image"] == "registry.example/reclaimd:2"
 
 
 @every_case
-def test_the_daemon_has_no_power_that_it_does_not_need(components: tuple[str, ...]) -> None:
+def test_the_daemon_has_no_power_that_it_does_not_need(components: Components) -> None:
     """No capability, no privilege, a read-only root; only logs, state and the sockets are writable.
-    A token only where it is used: for events, and to ask the kubelet. Linux only."""
-    pod, container = pod_of(rendered(components)), container_of(rendered(components))
-    security = container["securityContext"]
+    A token, and a role, only where it is used: for events, and to ask the kubelet. Linux only."""
+    objects = rendered(components)
+    pod, container = pod_of(objects), container_of(objects)
+    security, mounts = container["securityContext"], container["volumeMounts"]
+    assert container["image"] == IMAGE
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert (security["privileged"], security["allowPrivilegeEscalation"]) == (False, False)
     assert security["readOnlyRootFilesystem"] is True
-    assert pod["automountServiceAccountToken"] is bool({"events", "kubelet"} & set(components))
+    assert pod["automountServiceAccountToken"] is bool(RULES.keys() & {*components})
     assert not pod.get("hostPID")
-    writable = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    writable = {mount["name"] for mount in mounts if not mount.get("readOnly")}
     assert writable == {"runtime", "pod-logs", "container-logs", "state", "control"}
-    assert {mount["name"] for mount in container["volumeMounts"]} == {
-        volume["name"] for volume in pod["volumes"]
-    }
-    assert len(pod["containers"]) == 1
+    assert {mount["name"] for mount in mounts} == {volume["name"] for volume in pod["volumes"]}
     assert pod["priorityClassName"] == "system-node-critical"
     assert {"operator": "Exists"} in pod["tolerations"]
     assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}
-
-
-@every_case
-def test_each_role_is_of_the_component_that_needs_it(components: tuple[str, ...]) -> None:
-    """Events: to create and patch events where those about Nodes are. Kubelet: to get pods from it;
-    not nodes/proxy, which would let it run commands in every pod. No other role, each in its own
-    namespace, for this account."""
-    objects = rendered(components)
-    roles = {one["kind"]: one for one in objects if one["apiVersion"].startswith("rbac.")}
     account = of_kind(objects, "ServiceAccount")["metadata"]
-    expected: dict[str, tuple[str | None, list[dict[str, list[str]]]]] = {}
-    if "events" in components:
-        expected["Role"] = (
-            NAMESPACE,
-            [{"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}],
-        )
-    if "kubelet" in components:
-        expected["ClusterRole"] = (
-            None,
-            [
-                {
-                    "apiGroups": [""],
-                    "resources": ["nodes/pods", "nodes/configz", "nodes/metrics"],
-                    "verbs": ["get"],
-                }
-            ],
-        )
-    assert roles.keys() == expected.keys() | {f"{kind}Binding" for kind in expected}
-    for kind, (namespace, rules) in expected.items():
-        role, binding = roles[kind], roles[f"{kind}Binding"]
-        assert role["rules"] == rules
-        assert (role["metadata"].get("namespace"), binding["metadata"].get("namespace")) == (
-            namespace,
-            namespace,
-        )
-        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (
-            kind,
-            role["metadata"]["name"],
-        )
+    assert of_kind(objects, "DaemonSet")["metadata"]["namespace"] == account["namespace"]
+    assert account["namespace"] == "kube-system"
+    roles = {one["kind"]: one for one in objects if one["apiVersion"].startswith("rbac.")}
+    for component in RULES.keys() & {*components}:
+        kind, resources, verbs, namespace = RULES[component]
+        role, binding = roles.pop(kind), roles.pop(f"{kind}Binding")
+        assert role["rules"] == [{"apiGroups": [""], "resources": resources, "verbs": verbs}]
+        for one in (role, binding):
+            assert one["metadata"].get("namespace") == namespace
+        reference = binding["roleRef"]
+        assert (reference["kind"], reference["name"]) == (kind, role["metadata"]["name"])
         (subject,) = binding["subjects"]
-        assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
-    daemonset = of_kind(objects, "DaemonSet")
-    assert daemonset["metadata"]["namespace"] == account["namespace"] == "kube-system"
-    variables = {
-        one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"]
-        for one in container_of(objects).get("env", ())
+        assert (subject["name"], subject["namespace"]) == (account["name"], "kube-system")
+    assert roles == {}
+    names = {
+        one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in container.get("env", ())
     }
-    assert variables == ({"NODE_NAME": "spec.nodeName"} if "events" in components else {})
+    assert names == ({"NODE_NAME": "spec.nodeName"} if "events" in components else {})
 
 
 @every_case
-def test_the_pod_monitor_finds_the_port(components: tuple[str, ...], tmp_path: Path) -> None:
-    """By its name, on pods with these labels, in this namespace; it is the configured one.
-
-    Without it, no port.
-    """
+def test_the_pod_monitor_finds_the_port(components: Components, tmp_path: Path) -> None:
+    """By its name, on pods with these labels, in this namespace; it is the configured one. Without
+    it, no port."""
     objects = rendered(components)
     ports = container_of(objects).get("ports", [])
     monitors = [one for one in objects if one["apiVersion"] == "monitoring.coreos.com/v1"]
@@ -423,20 +363,13 @@ def test_the_pod_monitor_finds_the_port(components: tuple[str, ...], tmp_path: P
         assert (ports, monitors) == ([], [])
         return
     monitor, daemonset = of_kind(objects, "PodMonitor"), of_kind(objects, "DaemonSet")
-    assert {one["metadata"]["namespace"] for one in monitors} == {
-        daemonset["metadata"]["namespace"]
-    }
-    assert (
-        monitor["spec"]["selector"]["matchLabels"]
-        == daemonset["spec"]["template"]["metadata"]["labels"]
-    )
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    named = {rule["targetLabel"]: rule["sourceLabels"] for rule in endpoint["relabelings"]}
-    assert named["instance"] == ["__meta_kubernetes_pod_node_name"], (
-        "what alerts and dashboards go by"
-    )
-    (port,) = ports
+    assert {one["metadata"]["namespace"] for one in monitors} == {"kube-system"}
+    labels = daemonset["spec"]["template"]["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"] == labels
+    (endpoint,), (port,) = monitor["spec"]["podMetricsEndpoints"], ports
+    sources = {rule["targetLabel"]: rule["sourceLabels"] for rule in endpoint["relabelings"]}
+    # what alerts and dashboards go by
+    assert sources["instance"] == ["__meta_kubernetes_pod_node_name"]
     assert port["name"] == endpoint["port"]
     address = effective(objects, tmp_path).metrics_address
-    assert address is not None
-    assert address[1] == port["containerPort"]
+    assert address == ("0.0.0.0", port["containerPort"])

@@ -13,6 +13,9 @@ import pytest
 from eviction.configuration.effective import Configuration, load
 from eviction.configuration.kubelet_ways import TOLD_BY_THE_KUBELET as NAME
 from eviction.wording.configuration_warnings import configuration_warnings
+from tests.nodes.small_node import SmallNode
+from tests.pure.configuration.test_told import KUBELETS
+from tests.reclaimd_process import write_configuration
 from tests.sockets.kubelet_server import FOREVER_SECONDS, KubeletServer, Step, answer
 
 pytestmark = pytest.mark.regression
@@ -32,9 +35,8 @@ TOLD = {
 
 
 def loaded(root: Path, kubelet: KubeletServer, **fields: Any) -> Configuration:
-    """The configuration on a machine without a kubelet among its processes
-    and without its usual file.
-    """
+    """The configuration on a machine without a kubelet among its processes, and without its usual
+    file."""
     return load(None, {}, {"kubeletEndpoint": kubelet.url, **fields}, root=str(root))
 
 
@@ -43,26 +45,19 @@ def configz(document: object) -> bytes:
     return answer(json.dumps(document).encode())
 
 
-def marks(configuration: Configuration) -> dict[str, str]:
-    """The inherited thresholds, without the margin."""
-    return {
-        str(one.signal): str(one.value)
-        for one in configuration.thresholds
-        if one.origin.startswith(NAME)
-    }
-
-
 def test_the_kubelets_own_word_is_inherited_where_no_file_is_found(tmp_path: Path) -> None:
     """With its thresholds and nothing added: all defaults are in it already."""
     with KubeletServer(configz({"kubeletconfig": TOLD})) as kubelet:
         found = loaded(tmp_path, kubelet)
         assert [head.split()[1] for head in kubelet.requests] == ["/configz"]
-    assert marks(found) == {"nodefs.available": "7%", "imagefs.available": "9%"}
-    assert (found.image_gc_high_threshold_percent, found.image_minimum_gc_age_seconds) == (
-        91,
-        180.0,
-    )
-    assert (found.pod_logs_dir, found.origins["podLogsDir"]) == ("/var/log/elsewhere", NAME)
+    assert [(str(one.signal), str(one.value)) for one in found.thresholds] == [
+        ("nodefs.available", "7%"),
+        ("imagefs.available", "9%"),
+    ]
+    assert {one.origin.partition(" plus ")[0] for one in found.thresholds} == {NAME}
+    own = {name: value for name, value in TOLD.items() if name in found.effective}
+    assert {name: found.effective[name] for name in own} == own
+    assert found.origins["podLogsDir"] == NAME
     assert list(configuration_warnings(found)) == []
 
 
@@ -73,36 +68,47 @@ def test_it_is_not_asked_where_its_file_is_known_or_is_said_to_be_none(tmp_path:
         loaded(tmp_path, kubelet, kubeletConfig="")
         load(None, {}, {}, root=str(tmp_path))
         usual.parent.mkdir(parents=True)
-        usual.write_text("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n")
+        usual.write_text(KUBELETS)
         loaded(tmp_path, kubelet)
         assert kubelet.requests == []
 
 
 @pytest.mark.parametrize(
-    ("script", "why"),
+    ("step", "why"),
     [
-        ([answer(b"", 401)], "answered 401 Unauthorized"),
-        ([answer(b"", 403)], "nodes/configz is enough"),
-        ([answer(b"{")], "is not JSON"),
-        ([configz([])], "has no object kubeletconfig"),
-        ([configz({"kubeletconfig": None})], "has no object kubeletconfig"),
+        (answer(b"", 401), "answered 401 Unauthorized"),
+        (answer(b"", 403), "nodes/configz is enough"),
+        (answer(b"{"), "is not JSON"),
+        (configz([]), "has no object kubeletconfig"),
+        (configz({"kubeletconfig": None}), "has no object kubeletconfig"),
         (
-            [configz({"kubeletconfig": {**TOLD, "imageMinimumGCAge": "soon"}})],
+            configz({"kubeletconfig": {**TOLD, "imageMinimumGCAge": "soon"}}),
             f"{NAME}: imageMinimumGCAge: ",
         ),
-        ([FOREVER_SECONDS], "gave no complete answer within"),
+        (FOREVER_SECONDS, "gave no complete answer within"),
     ],
     ids=["401", "403", "garbage", "a list", "null", "wrong settings", "hangs"],
 )
 def test_a_kubelet_that_does_not_tell_is_said_and_its_defaults_are_taken(
-    tmp_path: Path, script: list[Step], why: str
+    tmp_path: Path, step: Step, why: str
 ) -> None:
     """By the start, `status` and `config`, with what was looked for before."""
-    with KubeletServer(*script) as kubelet:
+    with KubeletServer(step) as kubelet:
         found = loaded(tmp_path, kubelet)
     (warning,) = configuration_warnings(found)
     assert warning.startswith("assuming the kubelet's default thresholds: no kubelet is seen")
     assert why in warning
-    assert {one.origin.partition(" (")[0] for one in found.thresholds} == {
-        "the kubelet's default plus margin 5%"
-    }
+    assert found.thresholds == load(None, {}, {}).thresholds
+
+
+def test_no_configuration_of_a_test_leads_to_a_kubelet_of_the_machine(
+    small_node: SmallNode, tmp_path: Path
+) -> None:
+    """Neither to its health, which would end a hold-off that a test rests on, nor to its
+    configuration."""
+    for found in (
+        load(str(write_configuration(tmp_path / "reclaimd.yaml")), {}, {}),
+        load(small_node.configuration(), {}, {}),
+        small_node.node().configuration,
+    ):
+        assert (found.kubelet_healthz, found.kubelet, found.kubelet_access) == (None, None, None)

@@ -1,0 +1,270 @@
+"""Which files are read, what those that are delivered say, and what no file may hold."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import re
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eviction.cli.commands import COMMANDS
+from eviction.cli.options import configuration_flags
+from eviction.cli.parser import command_of
+from eviction.configuration.effective import Configuration, ConfigurationError, load
+from eviction.configuration.file import FIELDS, GONE_FIELDS, ConfigurationFile
+from eviction.configuration.fingerprint import (
+    configuration_files,
+    fingerprint_of,
+    same_configuration,
+)
+from eviction.configuration.kubelet import read_kubelet_configuration
+from tests.pure.configuration.test_told import KUBELETS, OURS
+from tests.repository import ROOT
+
+ANNOTATED, INSTALLED = ROOT / "config" / "all-fields.yaml", ROOT / "config" / "reclaimd.yaml"
+
+# ---- what is delivered
+
+KUBELETS_OWN = """imageMinimumGCAge: 7m
+imageMaximumGCAge: 9h
+imageGCHighThresholdPercent: 71
+imageGCLowThresholdPercent: 61
+podLogsDir: /logs
+containerRuntimeEndpoint: unix:///other.sock
+imageServiceEndpoint: unix:///images.sock
+healthzPort: 1
+evictionPressureTransitionPeriod: 11m
+"""
+
+
+@pytest.mark.parametrize("file", [ANNOTATED, INSTALLED], ids=lambda file: file.name)
+def test_what_is_delivered_changes_neither_a_default_nor_what_is_inherited(
+    tmp_path: Path, file: Path
+) -> None:
+    """Loading it gives what no file gives, beside a kubelet's configuration, too."""
+    kubelet = tmp_path / "kubelet.yaml"
+    kubelet.write_text(KUBELETS + KUBELETS_OWN)
+    for flags in ({}, {"kubeletConfig": str(kubelet)}):
+        bare, found = load(None, {}, flags), load(str(file), {}, flags)
+        assert found.model_copy(update={"origins": bare.origins}) == bare
+
+
+def test_the_annotated_configuration_has_every_field_with_its_default() -> None:
+    """And no other; one behind the mark of a comment, too."""
+    text = ANNOTATED.read_text()
+    assert set(re.findall(r"^#?([a-zA-Z]+):", text, re.MULTILINE)) == FIELDS.keys()
+    commented = dict(re.findall(r"^#([a-zA-Z]+): (.*)$", text, re.MULTILINE))
+    defaults = load(None, {}, {"kubeletConfig": ""}).effective
+    assert {name: written.strip('"') for name, written in commented.items()} == {
+        name: str(defaults[name]) for name in commented
+    }
+
+
+def test_what_is_installed_is_short_and_its_suggestions_are_accepted(tmp_path: Path) -> None:
+    """At most ten lines, of which one says where every field is explained; without the marks of
+    comments they are valid."""
+    text, file = INSTALLED.read_text(), tmp_path / "c.yaml"
+    assert 3 <= len(text.splitlines()) <= 10
+    assert "`reclaimd help configuration`" in text
+    file.write_text(re.sub(r"^#([a-zA-Z]+:)", r"\1", text, flags=re.MULTILINE))
+    assert str(file) in load(str(file), {}, {}).origins.values()
+
+
+# ---- which files are read
+
+
+@pytest.mark.parametrize(
+    ("config", "config_dir", "variable", "found"),
+    [
+        (
+            None,
+            None,
+            None,
+            ("ROOT/etc/reclaimd/reclaimd.yaml", "ROOT/etc/reclaimd/reclaimd.conf.d"),
+        ),
+        (None, "/d", None, ("ROOT/etc/reclaimd/reclaimd.yaml", "/d")),
+        (None, "", None, ("ROOT/etc/reclaimd/reclaimd.yaml", None)),
+        ("/a", None, None, ("/a", None)),
+        ("/a", "/d", None, ("/a", "/d")),
+        (None, "/d", "/b", ("/b", "/d")),
+        (None, None, "/b", ("/b", None)),
+        ("/a", None, "/b", ("/a", None)),
+        ("", None, None, (None, None)),
+        ("", "", "/b", (None, None)),
+        (None, None, "", (None, None)),
+    ],
+)
+def test_what_is_named_takes_the_place_of_the_usual_files(
+    tmp_path: Path,
+    config: str | None,
+    config_dir: str | None,
+    variable: str | None,
+    found: tuple[str | None, str | None],
+) -> None:
+    """The command line before the environment; an empty text is none."""
+    (tmp_path / "etc/reclaimd/reclaimd.conf.d").mkdir(parents=True)
+    (tmp_path / "etc/reclaimd/reclaimd.yaml").touch()
+    environment = {} if variable is None else {"RECLAIMD_CONFIG": variable}
+    files = configuration_files(config, config_dir, environment, root=str(tmp_path))
+    assert files == tuple(path and path.replace("ROOT", str(tmp_path)) for path in found)
+
+
+def test_usual_files_are_read_where_they_exist(tmp_path: Path) -> None:
+    """A dangling symlink is an error of whoever reads it, not a node without a configuration."""
+    assert configuration_files(None, None, {}, root=str(tmp_path)) == (None, None)
+    (tmp_path / "etc/reclaimd").mkdir(parents=True)
+    file = tmp_path / "etc/reclaimd/reclaimd.yaml"
+    file.symlink_to("nowhere")
+    assert configuration_files(None, None, {}, root=str(tmp_path)) == (str(file), None)
+
+
+def test_a_drop_in_directory_that_is_missing_is_refused(tmp_path: Path) -> None:
+    """By its name."""
+    with pytest.raises(ConfigurationError, match=f"^{tmp_path}/none: cannot be read: No such file"):
+        load(None, {}, {}, directory=f"{tmp_path}/none")
+
+
+def test_the_same_files_flags_and_endpoints_make_the_same_fingerprint(tmp_path: Path) -> None:
+    """By whatever path; other flags, another endpoint, and a file that changed in any way make
+    another one, and so does naming none, which a command may. A missing file is an error."""
+    file, link = tmp_path / "a.conf", tmp_path / "link"
+    file.write_text("x: 1\n")
+    link.symlink_to(file)
+    here, runtime = str(tmp_path), "CONTAINER_RUNTIME_ENDPOINT"
+    daemon = fingerprint_of(str(file), here, {"root-dir": None}, environment={"PATH": "/bin"})
+    assert daemon == fingerprint_of(str(link), here, {}, environment={runtime: ""})
+    none = fingerprint_of(None, None, {"root-dir": None}, environment={})
+    others = [
+        fingerprint_of(str(file), None, {}, environment={}),
+        fingerprint_of(str(file), here, {"root-dir": "/x"}, environment={}),
+        fingerprint_of(str(file), here, {}, environment={runtime: "unix:///x"}),
+        fingerprint_of(None, None, {}, environment={"IMAGE_SERVICE_ENDPOINT": "unix:///x"}),
+    ]
+    before = file.stat()
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    others.append(fingerprint_of(str(file), here, {}, environment={}))
+    assert same_configuration(daemon, daemon)
+    assert same_configuration({}, daemon)
+    assert same_configuration(none, others[3])
+    for other in (*others, "text"):
+        assert not same_configuration(other, daemon)
+    assert not same_configuration(daemon, {})
+    with pytest.raises(FileNotFoundError):
+        fingerprint_of(str(tmp_path / "missing"), None, {}, environment={})
+
+
+# ---- what no file may hold
+
+
+@pytest.mark.parametrize("field", GONE_FIELDS)
+def test_a_field_that_is_gone_is_refused_with_what_to_use_instead(
+    tmp_path: Path, field: str
+) -> None:
+    """Whatever its value: who wrote it relies on what is no longer done."""
+    assert field not in FIELDS
+    file = tmp_path / "c.yaml"
+    for value in ("200Gi", '"0"', "null"):
+        file.write_text(f"{OURS}{field}: {value}\n")
+        with pytest.raises(ConfigurationError) as refused:
+            load(str(file), {}, {})
+        assert str(refused.value) == f"{file}: the field '{field}' is gone; {GONE_FIELDS[field]}"
+
+
+TEXTS = [name for name, field in FIELDS.items() if isinstance(field.default, str)][2:]
+UNFIT = "must hold no NUL and no lone surrogate"
+
+
+@pytest.mark.parametrize("text", ["/x\0y", "/x\ud800y"], ids=["NUL", "lone surrogate"])
+def test_a_text_that_the_kernel_does_not_take_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    """Of any field, in a file and by a flag; of the kubelet's those that are read."""
+    file, kubelet = tmp_path / "c.yaml", tmp_path / "kubelet.yaml"
+    values = dict.fromkeys((*TEXTS, "kubeletConfig"), text) | {
+        "keepImages": [text],
+        "evictionHard": {"nodefs.available": text},
+    }
+    for name, value in values.items():
+        file.write_text(f"{OURS}{json.dumps({name: value})[1:-1]}\n")
+        for path, flags in ((str(file), {}), (None, {name: value})):
+            with pytest.raises(ConfigurationError, match=UNFIT) as refused:
+                load(path, {}, flags)
+            assert name in str(refused.value)
+            assert "\n" not in str(refused.value)
+            str(refused.value).encode()
+    for name in ("podLogsDir", "containerRuntimeEndpoint", "imageServiceEndpoint", "clusterDomain"):
+        kubelet.write_text(f"{KUBELETS}{json.dumps({name: text})[1:-1]}\n")
+        with (
+            contextlib.nullcontext()
+            if name == "clusterDomain"
+            else pytest.raises(ConfigurationError, match=f"{name}: {UNFIT}")
+        ):
+            read_kubelet_configuration(str(kubelet))
+
+
+some_fields = st.sampled_from([*FIELDS])
+some_texts = st.text() | st.sampled_from(
+    ["5%", "1Gi", "x", "{}", "[]", "12", "null", "{nodefs.available: 5%}", "1e-9999%"]
+)
+
+
+@given(st.lists(st.tuples(some_fields, some_texts), max_size=4) | st.text(max_size=60))
+def test_any_file_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, content: list[tuple[str, str]] | str
+) -> None:
+    """Nothing but ConfigurationError comes out of a file, and no part of a refused one is used."""
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    lines = (
+        content if isinstance(content, str) else "".join(f"{f}: {text}\n" for f, text in content)
+    )
+    path.write_bytes((OURS + lines).encode("utf-8", "surrogatepass"))
+    with contextlib.suppress(ConfigurationError):
+        assert isinstance(load(str(path), {}, {}), Configuration)
+
+
+# ---- what may be written is read
+
+MODULES = {
+    path: ast.parse(path.read_text())
+    for package in ("signals", "reclaim", "eviction")
+    for path in (ROOT / package).rglob("*.py")
+}
+ROOM = ROOT / "eviction"
+
+
+def names_in(modules: Iterable[Path]) -> Iterator[str]:
+    """The names of attributes and of annotated fields, and the texts, in their code."""
+    for path in modules:
+        for node in ast.walk(MODULES[path]):
+            match node:
+                case (
+                    ast.Attribute(attr=name, ctx=ast.Load())
+                    | ast.AnnAssign(target=ast.Name(id=name))
+                ):
+                    yield name
+                case ast.Constant(value=str() as text):
+                    yield text
+
+
+def test_each_field_is_read() -> None:
+    """Elsewhere than where its form is: as an attribute, or by its name in the document."""
+    elsewhere = set(names_in(MODULES.keys() - {ROOM / "configuration" / "file.py"}))
+    fields = ConfigurationFile.model_fields
+    assert [name for name in fields if not {name, fields[name].alias} & elsewhere] == []
+
+
+def test_each_option_is_read() -> None:
+    """By its name in the code of commands, or as a field of the configuration."""
+    rooms = {ROOM / "cli", ROOM / "surface"}
+    by_commands = set(names_in(path for path in MODULES if rooms & {*path.parents}))
+    fields = {flag.replace("-", "_") for flag in configuration_flags(Namespace())}
+    given_is_enough = {"help", "standalone"}  # the daemon is asked by other options alone
+    for command in COMMANDS:
+        wanted = {action.dest for action in command_of(command)[0]._actions}
+        assert wanted - by_commands - fields - given_is_enough == set(), command

@@ -1,0 +1,209 @@
+"""Schemas, manual page and completions are those of this program; man, the shells and editors
+accept them; and what an earlier version has left behind is read as before.
+
+The files in `tests/earlier` are of a9eef8e, as it wrote them, but for the names of the machine. Its
+history has a test of its own (`records/test_old_file`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import manual
+import schemas
+from eviction.cli.commands import COMMANDS
+from eviction.cli.help import all_fields
+from eviction.cli.parser import command_of
+from eviction.configuration.file import FIELDS
+from eviction.configuration.strict_yaml import parse_document
+from eviction.records.state_file import Moment, records_from_json
+from tests.reclaimd_process import answer, reclaimd_here
+from tests.repository import ROOT
+from tests.schemas import SCHEMAS, problems, schema_of, strict_validator, validator
+
+CONFIG = ROOT / "config"
+
+
+# ---- schemas
+
+
+def test_each_schema_is_current_and_is_one() -> None:
+    """`make schema` would change nothing but, with another version of pydantic, the order of
+    keywords. By the draft that it names; its `$id` is its name."""
+    made = {path.removeprefix("schema/"): json.loads(text) for path, text in schemas.documents()}
+    assert {path.name: json.loads(path.read_text()) for path in SCHEMAS.iterdir()} == made
+    for name, schema in made.items():
+        Draft202012Validator.check_schema(schema)
+        assert schema["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
+        assert schema["$id"] == name
+        assert schema["title"]
+        assert schema["description"]
+
+
+def test_an_example_names_its_schema_and_is_valid() -> None:
+    """The first line leads an editor to the schema, from where the file stands; but in a ConfigMap,
+    which stands nowhere."""
+    linked = [CONFIG / "all-fields.yaml", CONFIG / "reclaimd.yaml"]
+    linked += [*CONFIG.glob("reclaimd.conf.d/*.conf"), *CONFIG.glob("scenarios/*.yaml")]
+    examples = [*CONFIG.glob("examples/**/*.yaml"), *CONFIG.glob("kubernetes/**/reclaimd.yaml")]
+    linked += [path for path in examples if "reclaimd.io/v1alpha1" in path.read_text()]
+    assert len(linked) > 10
+    for path in linked:
+        text = path.read_text()
+        found = validator("configuration")
+        if CONFIG / "kubernetes" not in path.parents:
+            (link,) = re.findall(r"\A# yaml-language-server: \$schema=(\S+)\n", text)
+            schema = (path.parent / link).resolve()
+            assert schema.parent == SCHEMAS
+            found = Draft202012Validator(schema_of(schema.name.partition(".")[0]))
+        assert problems(found, parse_document(text, path.name)) == [], path
+
+
+# ---- manual and completions
+
+
+def section_of(heading: str) -> str:
+    """The text of a section of the manual."""
+    text = (CONFIG / "man" / "reclaimd.1").read_text()
+    return text.partition(heading)[2].partition("\n.SH ")[0]
+
+
+@pytest.mark.parametrize(("name", "text"), manual.documents())
+def test_what_is_committed_is_current(name: str, text: str) -> None:
+    """`make manual` would change nothing."""
+    assert (CONFIG / name).read_text() == text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_in_the_manual(command: str) -> None:
+    """Under its command, or where those that commands share are; with the exit codes and the
+    example of the help."""
+    own = section_of(f".SS {command}\n").partition(".SS ")[0]
+    shared = section_of(".SH SHARED OPTIONS\n")
+    assert ".PP\nExit 0" in own
+    assert ".PP\nExample: reclaimd " in own
+    of_command = [action.option_strings for action in command_of(command)[0].groups()[""]]
+    for option in manual.options_of(command):
+        where = own if option.spellings in map(tuple, of_command) else shared
+        for spelling in {*option.spellings} - {"-h", "--help"}:
+            assert f"\\fB{spelling}\\fR".replace("-", r"\-") in where, spelling
+
+
+def test_every_field_of_the_configuration_is_in_the_manual() -> None:
+    """With the words that are said of it in the annotated file."""
+    words = re.compile(r"[\w.:/-]{9,}")
+    section = section_of(".SH CONFIGURATION FILE\n").replace(r"\-", "-")
+    assert {*re.findall("^#?([a-zA-Z]+): ", section, re.MULTILINE)} >= FIELDS.keys()
+    missing = {*words.findall(all_fields())} - {*words.findall(section)}
+    assert [word for word in missing if not re.search("schema|yaml-language", word)] == []
+
+
+def test_man_and_other_shells_have_no_complaint() -> None:
+    """groff, with all warnings; zsh and fish by their own syntax check, where they are installed."""
+    man = shutil.which("man")
+    if man is None:
+        pytest.skip("no man (Debian package man-db)")
+    commands = [
+        [man, "--warnings", "-l", "man/reclaimd.1"],
+        ["zsh", "-n", "completions/_reclaimd"],
+        ["fish", "-n", "completions/reclaimd.fish"],
+    ]
+    for command in commands:
+        if shutil.which(command[0]):
+            process = subprocess.run(
+                command,
+                cwd=CONFIG,
+                capture_output=True,
+                text=True,
+                check=False,
+                env={"MANWIDTH": "80", "LC_ALL": "C"},
+            )
+            assert (process.returncode, process.stderr) == (0, ""), command
+            assert ("EXIT STATUS" in process.stdout) is (command[0] == man)
+
+
+COMPLETED = """source "$1"; shift
+COMP_WORDS=(reclaimd "$@"); COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
+_reclaimd; printf "%s\\n" "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("re", "reclaim resume reload"),
+        ("reclaim --dry", "--dry-run"),
+        ("reclaim --signal nodefs.i", "nodefs.inodesFree"),
+        ("plan -o ", "table json"),
+        ("check --npd --out", "--output"),
+        ("ballast st", "status"),
+        ("help con", "config configuration"),
+        ("check --eviction-h", "--eviction-hard"),
+        ("nonsense --", ""),
+    ],
+)
+def test_bash_completes_commands_options_and_choices(words: str, offered: str) -> None:
+    """Those that begin with the typed text, and nothing else."""
+    completions = str(CONFIG / "completions" / "reclaimd.bash")
+    command = ["bash", "-c", COMPLETED, "bash", completions, *words.split(" ")]
+    assert subprocess.check_output(command, text=True).split() == offered.split()
+
+
+# ---- an earlier version
+
+EARLIER = ROOT / "tests" / "earlier"
+DOCUMENTS: dict[str, Any] = json.loads((EARLIER / "documents.json").read_text())
+WENT = {"order", "released", "jumped", "xfs_helper"}  # fields, with the rules that they were about
+WENT_FROM_FILE = ("xfsHelperSocket", "terminatedPods", "terminatedPodAge")
+CAME = """events_dropped listener_failures next_look_seconds next_look_why lead_seconds
+reload_problem warnings quota went kubelet_version regret defaults"""  # fields of later versions
+
+
+def without(document: Any, names: set[str]) -> Any:
+    """A document without the fields of these names, at any depth."""
+    if isinstance(document, list):
+        return [without(each, names) for each in document]
+    if isinstance(document, dict):
+        return {key: without(value, names) for key, value in document.items() if key not in names}
+    return document
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_field_that_was_printed_is_printed_still(name: str) -> None:
+    """By its name and of its type: a program that reads a document of then reads one of now."""
+    errors = [*strict_validator(name).iter_errors(without(DOCUMENTS[name], WENT))]
+    missing = {error.message.split("'")[1] for error in errors if error.validator == "required"}
+    assert missing <= {*CAME.split()}
+    assert [error.message for error in errors if error.validator != "required"] == []
+
+
+def test_its_configuration_means_what_it_meant(tmp_path: Path) -> None:
+    """The annotated file with every field, and what was in force by it; a field that went is left
+    out."""
+    text, file = (EARLIER / "reclaimd.yaml").read_text(), tmp_path / "reclaimd.yaml"
+    file.write_text(re.sub(rf"^({'|'.join(WENT_FROM_FILE)}).*\n", "", text, flags=re.MULTILINE))
+    values = answer(reclaimd_here("config", "--config", str(file), "-o", "json"))["values"]
+    then = DOCUMENTS["effective-configuration"]["values"]
+    now = {name: values[name] for name in then if name in values}
+    assert now == without(then, {*WENT_FROM_FILE})
+
+
+def test_its_records_of_images_are_restored() -> None:
+    """All of them, as old as they were when they were saved."""
+    text = (EARLIER / "images.json").read_bytes()
+    document = json.loads(text)
+    now = Moment(5.0, document["saved"]["wall"] + 100.0, "another boot")
+    restored = records_from_json(text, now).records
+    ages = {key: now.monotonic - record.first_detected for key, record in restored.items()}
+    assert ages == {
+        key: pytest.approx(document["saved"]["wall"] - image["first_detected"])
+        for key, image in document["images"].items()
+    }
