@@ -1,0 +1,15 @@
+"""Printed output beside the tests: compared whole, written anew with `UPDATE=1`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def expect(path: Path, text: str) -> None:
+    """Fails unless the file has exactly this text. `UPDATE=1` in the environment writes it."""
+    if os.environ.get("UPDATE"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert path.exists(), f"{path.name} is missing: UPDATE=1 writes it"
+    assert text == path.read_text()
