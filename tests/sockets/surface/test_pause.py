@@ -258,7 +258,7 @@ def test_a_dry_run_removes_nothing_and_everything_is_told(held: Held) -> None:
         ends(daemon, "satisfied")
         assert held.images[1] not in held.small.images()
         assert held.status()["dry_run"] is False
-        held.reload(daemon, 2 * MIB, dryRun=True)
+        held.reload(daemon, 6 * MIB, dryRun=True)
         daemon.wait_for(
             lambda event: (
                 event.get("result") == "dry_run" and old(2) in str(event["record"]["removals"])
