@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from dataclasses import replace
@@ -24,12 +25,15 @@ from eviction.records.json_shapes import to_json
 from eviction.records.passes import Pass, Trigger
 from eviction.types import Decision
 from eviction.wording.status import Status
+from manual import options_of
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
+from schemas import PRINTED
 from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout
 from tests.expected import expect
 from tests.pure.values import GIB, MIB, observations_of
 from tests.reclaimd_process import reclaimd_here
 from tests.repository import ROOT
+from tests.schemas import problems, schema_of, strict_validator, validator
 
 EXPECTED = Path(__file__).with_name("expected")
 ROWS, COLUMNS = 24, 80  # of the smallest terminal that is usual
@@ -242,3 +246,68 @@ def test_long_lines_go_on_indented_and_no_word_is_lost_or_broken(
     assert list(wrap_lines(given_lines, None)) == given_lines
     line = "  do:   raise the limit in the configuration"
     assert [*wrap_lines([line], 30)] == ["  do:   raise the limit in the", "      configuration"]
+
+
+# ---- schemas of what is printed
+
+LOG_METHODS = ("debug", "info", "warning", "error", "warn", "event", "in_text")
+PRINTED_BY = {
+    "ballast": {"ballast"},
+    "check": {"check"},
+    "config": {"effective-configuration"},
+    "doctor": {"doctor"},
+    "drill": {"drill-report"},
+    "history": {"history", "regret"},
+    "plan": {"plan"},
+    "reclaim": {"pass", "nothing-to-do"},
+    "status": {"status"},
+    "why": {"why"},
+}
+
+
+def test_every_command_with_json_has_a_schema() -> None:
+    """The kinds of documents, by the command that prints them; a new command needs an entry here and
+    in PRINTED. `answer` and `Daemon` of `tests.reclaimd_process` hold all tests to them."""
+    with_json = {
+        each
+        for each in COMMANDS
+        if any("--output" in option.spellings for option in options_of(each))
+    }
+    assert PRINTED_BY.keys() == with_json
+    assert set().union(*PRINTED_BY.values()) | {"log-line"} == PRINTED.keys()
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_every_field_of_what_is_printed_is_described(name: str) -> None:
+    """Each part has a title and a description, each field a sentence."""
+    schema = schema_of(name)
+    for part in (schema, *schema.get("$defs", {}).values()):
+        assert part["title"]
+        assert part["description"]
+        for field, described in part["properties"].items():
+            assert described["description"].endswith("."), (part["title"], field)
+
+
+def test_every_field_that_the_code_gives_to_the_log_is_in_its_schema() -> None:
+    """Also those of lines that no test causes; `key` says which lines repeat each other, and is not
+    written."""
+    given = set()
+    for path in sorted((ROOT / "eviction").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Attribute(value=owner, attr=method)) if (
+                    method in LOG_METHODS and "log" in ast.unparse(owner)
+                ):
+                    given |= {each.arg for each in node.keywords if each.arg is not None}
+    assert {"endpoint", "signal"} <= given
+    assert given - {"key"} <= schema_of("log-line")["properties"].keys()
+
+
+def test_what_has_a_field_too_many_or_too_few_is_found() -> None:
+    """By the strict form of a schema, which tests rely on; a program of somebody else's allows
+    further fields."""
+    document = to_json(Status(layout=FsLayout.SINGLE))
+    wrong = ({**document, "colour": "red"}, dict([*document.items()][:-1]))
+    found = [problems(strict_validator("status"), each) != [] for each in (document, *wrong)]
+    assert found == [False, True, True]
+    assert problems(validator("status"), wrong[0]) == []
