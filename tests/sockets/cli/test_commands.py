@@ -125,7 +125,7 @@ def test_a_command_prints_the_same_whoever_does_the_work(
         if who == "daemon":
             stack.enter_context(Daemon("--config", file))
             assert came_true(lambda: located(file))
-        run = {
+        run: Any = {
             "alone": by_itself,
             "daemon": by_daemon,
             "without grpcio": partial(reclaimd, PYTHONPATH=without_grpcio),

@@ -216,7 +216,7 @@ def test_a_reload_is_in_force_or_rejected_with_its_sentence(
     """Whatever is wrong with the file, the old thresholds stay; status and doctor tell until a file
     is accepted. Fields that need a restart are named and keep their values."""
     old = {"nodefs.available": "1Ki"}
-    wrong: list[tuple[dict[str, object], str]] = [
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"margin": "51%"}, "margin: must be between 0% and 50%, but it was '51%'"),
         ({"evictionSoft": {"nodefs.available": "5%"}}, "evictionSoft: nodefs.available: needs a"),
         ({"containerRuntimeEndpoint": "tcp://x:1"}, "tcp://x:1"),
@@ -378,7 +378,7 @@ def test_config_prints_values_origins_and_the_ladder(machine: Machine) -> None:
 def test_config_says_what_differs_from_the_defaults_and_whose_it_is(machine: Machine) -> None:
     """By meaning, as 120s is 2m; also a default that the kubelet's file leaves nothing of; of what
     is installed nothing."""
-    given = {"imageMinimumGCAge": "120s", "healthzPort": 1}
+    given: dict[str, Any] = {"imageMinimumGCAge": "120s", "healthzPort": 1}
     kubelet = machine.kubelets(evictionHard={"nodefs.available": "1Mi"}, **given)
     head = {"apiVersion": "reclaimd.io/v1alpha1", "kind": "ReclaimdConfiguration"}
     fields = {"margin": {"percent": "5.0%"}, "keepImages": ["a/b"]}
@@ -443,10 +443,10 @@ def test_commands_read_the_file_that_the_environment_names(
     machine: Machine, daemon: Daemon
 ) -> None:
     """As the daemon of the machine does; an empty name is no file."""
-    environment = {"RECLAIMD_CONFIG": str(machine.file)}
-    assert reclaimd("status", **environment).returncode == 0
-    for words, origin in (([], str(machine.file)), (["--config", ""], "default")):
-        done = reclaimd("config", *words, "-o", "json", **environment)
+    file = str(machine.file)
+    assert reclaimd("status", RECLAIMD_CONFIG=file).returncode == 0
+    for words, origin in (([], file), (["--config", ""], "default")):
+        done = reclaimd("config", *words, "-o", "json", RECLAIMD_CONFIG=file)
         assert json.loads(done.stdout)["origins"]["controlSocket"] == origin
 
 

@@ -156,7 +156,7 @@ def test_colours_are_for_terminals_and_never_needed(node: str) -> None:
     """The level of a finding is in colour, and a word, too. None without a terminal, on a dumb one,
     or with NO_COLOR, unless that is empty (https://no-color.org)."""
 
-    def shown(**environment: str) -> str:
+    def shown(**environment: Any) -> str:
         terminal = Terminal()
         terminal.runs("doctor", "--config", node, **environment)
         return terminal.shown.replace("\r\n", "\n")

@@ -204,9 +204,10 @@ def test_a_daemon_beside_200_hostile_clients_is_live_and_relieves(small_node: Sm
     """Forty of each kind, that ask for its metrics as far as they ask: probed again and again, it is
     not restarted, and under pressure relieved."""
     small_node.add_images(3)
-    fields = {"metricsAddress": "127.0.0.1:0"}
-    file = small_node.configuration(**fields)
-    under_pressure = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, **fields)
+    anywhere = "127.0.0.1:0"
+    file = small_node.configuration(metricsAddress=anywhere)
+    pressed = (Signal.NODEFS_AVAILABLE, MIB)
+    under_pressure = small_node.configuration(*pressed, metricsAddress=anywhere)
     with Daemon("--config", file) as daemon, ExitStack() as hostile:
         address = address_of(daemon)
         for kind in KINDS:

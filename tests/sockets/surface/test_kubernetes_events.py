@@ -281,7 +281,7 @@ def test_a_daemon_under_pressure_sends_an_event_and_fails_with_no_server(
     small_node.add_images(3)
     steps = FAULTY[day][0] if day else []
     with ApiServer(authority, steps) as server:
-        fields = {"kubeconfig": server.kubeconfig(tmp_path), "nodeName": "node-1"}
+        fields: Config = {"kubeconfig": server.kubeconfig(tmp_path), "nodeName": "node-1"}
         pressed = (Signal.NODEFS_AVAILABLE, MIB)
         file = small_node.configuration(*pressed, kubernetesEvents=True, **fields)
         with Daemon("--config", file) as daemon:

@@ -198,7 +198,10 @@ def test_a_daemon_that_was_stopped_does_not_count_the_time_as_grace(crowded: Sma
     """2 of 20 s of grace have passed when the process is stopped for 31 s, more than three of the
     longest intervals. It does not act right after SIGCONT."""
     marks = {"nodefs.available": str(crowded.available() + MIB)}
-    soft = {"evictionSoft": marks, "evictionSoftGracePeriod": dict.fromkeys(marks, "20s")}
+    soft: dict[str, Any] = {
+        "evictionSoft": marks,
+        "evictionSoftGracePeriod": dict.fromkeys(marks, "20s"),
+    }
     with Daemon("--config", crowded.configuration(**soft)) as daemon:
         says(daemon, "ReclaimPressure: nodefs.available")
         time.sleep(2.0)
@@ -273,8 +276,9 @@ def test_sigterm_waits_for_the_removal_in_flight_and_starts_no_other(crowded: Sm
 def test_sigterm_beside_dead_fs_with_watching(make_small_node: SmallNodeFactory) -> None:
     """A watch that the kernel never answers holds neither the loop nor the end."""
     small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
-    fields = {"evictionHard": {"nodefs.available": "20Mi"}, "pollCeiling": "200ms"}
-    with Daemon("--config", small.configuration(**fields)) as daemon:
+    marks = {"nodefs.available": "20Mi"}
+    file = small.configuration(evictionHard=marks, pollCeiling="200ms")
+    with Daemon("--config", file) as daemon:
         says(daemon, "started on")
         with dead_filesystem(str(small.images_root)):
             says(daemon, "did not answer statvfs")

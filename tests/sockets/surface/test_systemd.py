@@ -143,8 +143,8 @@ def test_a_daemon_notifies_systemd(manager: ServiceManager, small_node: SmallNod
     reload, stop."""
     small_node.add_images(3)
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB)
-    environment = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "2000000"}
-    with Daemon("--config", file, **environment) as daemon:
+    address = manager.address
+    with Daemon("--config", file, NOTIFY_SOCKET=address, WATCHDOG_USEC="2000000") as daemon:
         for line, times in (
             ("READY=1", 1),
             ("WATCHDOG=1", 3),
