@@ -194,7 +194,12 @@ def test_an_api_server_that_hangs_holds_up_nobody() -> None:
     """`warned` counts, and `finish` ends, while a write is under way."""
     reached, over = threading.Event(), threading.Event()
     cluster = Cluster()
-    cluster.before = lambda: (reached.set(), over.wait(LONGEST_SECONDS))
+
+    def hang() -> None:
+        reached.set()
+        over.wait(LONGEST_SECONDS)
+
+    cluster.before = hang
     cluster.recorder.start()
     cluster.recorder.warned(MET)
     assert reached.wait(LONGEST_SECONDS)
