@@ -14,6 +14,7 @@ from tests.reclaimd_process import answer, reclaimd_here
 VARIES = (
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?", "TIME"),
     (r"\b(sha256:)?[0-9a-f]{12,64}\b", "ID"),
+    (r'("pid": )\d+', r"\1PID"),
     (r'(seconds": )[\d.e-]+', r"\1SECONDS"),
     (r"(?<![\w.])(\d+(\.\d+)? ?(ms|s|m|h|d))+\b", "AGE"),
     (r" \[Errno -?\d+\]| {2,}(?=\S)(?<!\n {2})", "  "),
