@@ -468,6 +468,10 @@ def test_commands_that_only_ask_need_no_valid_configuration(
         [*ANY_DISK, (r"CONFIG: .*?(?=\); (asking|reading)|\n)", "CONFIG: WHY")],
     )
     expect(expected, console(machine.known, *commands_in(expected), varies=varies))
+    for words in ("status", "top --count 1"):
+        done = machine.command(*words.split())
+        asks = f"; asking the daemon on {machine.control}\n"
+        assert (done.returncode, done.stderr[-len(asks) :]) == (0, asks)
     found = answer(machine.command("doctor", "-o", "json"))
     first = found["findings"][0]
     assert (first["check"], first["level"], found["healthy"]) == ("configuration", "risk", False)
