@@ -1,422 +1,238 @@
-"""`reclaimd history` on a small node: what daemon and command removed is listed by
-name, also on a full disk.
-"""
+"""`reclaimd history` and `why`: what daemon and command removed is listed by name."""
 
 from __future__ import annotations
 
 import gzip
 import os
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eviction.records.store import SLOT_BYTES, contents_of
+from eviction.records.store import SLOT_BYTES
 from signals.types import Signal
 from tests.nodes.faults import Hang
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import (
-    ENVIRONMENT,
-    PROGRAM,
-    Daemon,
-    answer,
-    came_true,
-    reclaimd,
-    reclaimd_here,
-    write_configuration,
-)
+from tests.printed import VARIES, expect_console
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here
+from tests.sockets.cli.test_commands import EXPECTED, located
 
+NODEFS = Signal.NODEFS_AVAILABLE
 EARLIER = Path(__file__).parent.with_name("records") / "history_0_1.gz"
+
+
+@pytest.fixture
+def fields(tmp_path: Path) -> dict[str, Any]:
+    """A history, a control socket, and a daemon that removes only what it is asked for."""
+    return {
+        "historyFile": f"{tmp_path}/history",
+        "historySize": "1Mi",
+        "controlSocket": f"{tmp_path}/control.sock",
+        "holdOffAfterStart": "1h",
+    }
 
 
 def history_of(file: str, *arguments: str) -> list[dict[str, Any]]:
     """The records, from the command."""
-    process = reclaimd_here("history", "--config", file, "-o", "json", *arguments)
-    assert process.returncode == 0, process.stderr
-    records: list[dict[str, Any]] = answer(process)["records"]
+    done = reclaimd_here("history", "--config", file, "-o", "json", *arguments)
+    assert done.returncode == 0, done.stderr
+    records: list[dict[str, Any]] = answer(done)["records"]
     return records
 
 
-def removed_names(records: list[dict[str, Any]]) -> list[str]:
-    """The names of all removals that succeeded, in their order."""
-    return [
-        each["name"]
-        for record in records
-        for each in record.get("removals", ())
-        if each["result"] == "removed"
-    ]
+def kinds(file: str) -> list[str]:
+    """Those of the records."""
+    return [record["kind"] for record in history_of(file)]
 
 
 def test_what_the_daemon_removed_is_listed_by_name_and_survives_it(
-    small_node: SmallNode, tmp_path: Path
+    small_node: SmallNode, fields: dict[str, Any]
 ) -> None:
-    """Two images of 4 MiB for 6 MiB; while it runs and after its end; the pass is the one of the
-    log, and the log names them too."""
-    path = tmp_path / "state" / "history"
+    """Two images of 4 MiB for 6 MiB; the pass is the one of the log; `why` finds when, by which
+    rule and what it freed, and exits with 1, as the object is not there any more."""
     small_node.add_images(6)
-    file = small_node.configuration(
-        Signal.NODEFS_AVAILABLE, above=6 * MIB, historyFile=str(path), historySize="1Mi"
-    )
+    file = small_node.configuration(NODEFS, 6 * MIB, **{**fields, "holdOffAfterStart": "0s"})
     with Daemon("--config", file) as daemon:
         record = daemon.wait_for(lambda event: "record" in event)["record"]
-        names = [removal["name"] for removal in record["removals"]]
-        assert len(names) == 2
-        assert came_true(lambda: removed_names(history_of(file)) == names)
-        assert not daemon.logged(f"removed image {names[0]}"), "in JSON the record has them"
+        assert came_true(lambda: kinds(file) == ["started", "pass"])
+        assert not daemon.logged("removed image"), "in JSON the record has them"
         assert daemon.stop() == 0
-    started, passed, stopped = history_of(file)
-    assert (started["kind"], stopped["kind"]) == ("started", "stopped")
-    for name in (
-        "id",
-        "started",
-        "trigger",
-        "result",
-        "reason",
-        "measured",
-        "removals",
-        "acted_on",
-        "row",
-    ):
+    known = {"CONFIG": file, "DIRECTORY": os.path.dirname(fields["historyFile"])}
+    varies = [*VARIES, (r"\b(interval|watch)\b", "interval")]
+    expect_console(EXPECTED / "history.txt", known, varies=varies)
+    passed = history_of(file)[1]
+    for name in ("id", "started", "trigger", "result", "reason", "measured", "removals", "row"):
         assert passed[name] == record[name]
-    lines = reclaimd_here("history", "--config", file).stdout.splitlines()
-    assert [line.split()[2] for line in lines[1:]] == [
-        "started",
-        "removed",
-        "removed",
-        "satisfied",
-        "stopped",
-    ]
-    assert [line.split()[4] for line in lines[2:4]] == names
-    assert removed_names(history_of(file, "--object", names[1])) == names[1:]
-    assert history_of(file, "--limit", "1") == [stopped]
-    assert history_of(file, "--since", "1h") == [started, passed, stopped]
-    assert (path.stat().st_size, path.stat().st_mode & 0o777) == (MIB, 0o600)
+    stat = os.stat(fields["historyFile"])
+    assert (stat.st_size, stat.st_mode & 0o777) == (MIB, 0o600)
 
 
 def test_regret_counts_the_removals_of_daemon_and_commands(
-    small_node: SmallNode, tmp_path: Path
+    small_node: SmallNode, tmp_path: Path, fields: dict[str, Any]
 ) -> None:
-    """One image comes back after the daemon has removed it, and again after a command
-    beside it has. Without a state file nobody remembers what is gone; without a
-    history nothing was removed."""
-    state = tmp_path / "images.json"
-    fields: dict[str, Any] = {
-        "historyFile": str(tmp_path / "history"),
-        "historySize": "1Mi",
-        "stateFile": str(state),
-    }
-    fields |= {"controlSocket": str(tmp_path / "control.sock"), "holdOffAfterStart": "1h"}
-    nothing = reclaimd_here("history", "--regret", "--config", small_node.configuration(**fields))
-    assert (nothing.returncode, nothing.stdout.splitlines()[1].split()[:2]) == (0, ["all", "0"])
+    """One image comes back after the daemon has removed it, and again after a command beside it
+    has. Without a state file nobody remembers what is gone."""
+    fields["stateFile"] = f"{tmp_path}/images.json"
     small_node.add_images(3)
-    file = small_node.configuration(Signal.NODEFS_AVAILABLE, -MIB, **fields)
-    signal = ("reclaim", "--config", file, "--signal", "nodefs.available")
+    file = small_node.configuration(NODEFS, -MIB, **fields)
+    row = ("reclaim", "--config", file, "--signal", "nodefs.available")
 
-    def regret(*arguments: str) -> dict[str, Any]:
-        found: dict[str, Any] = answer(
-            reclaimd_here("history", "--regret", "--config", file, "-o", "json", *arguments)
-        )
+    def regret(*words: str) -> dict[str, Any]:
+        done = reclaimd_here("history", "--regret", "--config", file, "-o", "json", *words)
+        found: dict[str, Any] = answer(done)
         return found
 
-    def lists_the_images() -> bool:
-        return reclaimd(*signal, "--dry-run").returncode == 0
-
     def has_returned(times: int) -> bool:
-        return came_true(
-            lambda: lists_the_images() and regret()["returned"] == times, every_seconds=0.3
-        )
+        reclaimd(*row, "--dry-run")  # which shows the daemon the images
+        return bool(regret()["returned"] == times)
 
     with Daemon("--config", file):
-        assert came_true(lambda: state.exists() and (tmp_path / "control.sock").exists()), (
-            "it knows the images"
-        )
+        assert came_true(lambda: os.path.exists(fields["stateFile"])), "it knows the images"
         for times, standalone in ((1, ()), (2, ("--standalone",))):
-            assert reclaimd(*signal, "--all", "--now", *standalone).returncode == 0
-            assert lists_the_images(), "which shows the daemon what a command has removed"
+            assert reclaimd(*row, "--all", "--now", *standalone).returncode == 0
+            assert reclaimd(*row, "--dry-run").returncode == 0
             small_node.add_images(1)
-            assert has_returned(times)
+            assert came_true(lambda times=times: has_returned(times), every_seconds=0.3)  # type: ignore[misc] # mypy does not infer the default
     found = regret()
-    assert (found["removed"], found["within"]["1h"]["returned"]) == (5, 2), (
-        "three images and the node's own, one twice"
-    )
+    assert (found["removed"], found["within"]["1h"]["returned"]) == (5, 2), "the node's own, too"
     assert regret("--object", "old/0")["removed"] == 2
     assert len(regret("--limit", "1")["images"]) == 1
     file = small_node.configuration(**{**fields, "stateFile": ""})
-    assert regret()["within"]["1h"] == {
-        "returned": 2,
-        "not_returned": 0,
-        "not_over": 0,
-        "unknown": 3,
-    }
-
-
-@pytest.mark.regression
-def test_the_text_log_names_the_first_32_and_counts_the_others(small_node: SmallNode) -> None:
-    """In a line of its own, with the pass; the result follows."""
-    small_node.add_images(35, size_bytes=64 * 1024)
-    file = small_node.configuration(
-        Signal.NODEFS_AVAILABLE, above=64 * MIB, extent="all", parallelRemovals=1
-    )
-    command = [PROGRAM, "run", "--config", file]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
-        assert process.stderr is not None
-        lines = iter(process.stderr.readline, "")
-        line = next(line for line in lines if " removed image " in line)
-        after = next(lines)
-        process.terminate()
-        process.communicate(timeout=60.0)
-    text = line.partition(" removed ")[2]
-    names, _, rest = text.rpartition(" and ")
-    assert len(names.split(", ")) == 32
-    assert all(name.startswith("image ") for name in names.split(", "))
-    assert rest.split()[0] == str(len(small_node.removed("image")) - 32)
-    assert f"pass={rest.rpartition('pass=')[2].strip()}" in after
+    known = {"returned": 2, "not_returned": 0, "not_over": 0, "unknown": 3}
+    assert regret()["within"]["1h"] == known
 
 
 def test_the_command_that_does_the_work_itself_records_it(
-    small_node: SmallNode, tmp_path: Path
+    small_node: SmallNode, fields: dict[str, Any]
 ) -> None:
-    """Without a daemon and beside one that holds off; a dry run and a pass with
-    nothing to do leave no trace.
-    """
-    path = tmp_path / "history"
+    """Without a daemon and beside one that holds off; a dry run and a pass with nothing to do leave
+    no trace."""
     small_node.add_images(6)
-    fields: dict[str, Any] = {
-        "historyFile": str(path),
-        "historySize": "1Mi",
-        "holdOffAfterStart": "1h",
-    }
+    alone = ("reclaim", "--standalone", "--now", "-o", "json", "--config")
     idle = small_node.configuration(**fields)
-    assert reclaimd_here("reclaim", "--config", idle, "--standalone", "--now").returncode == 0
-    file = small_node.configuration(Signal.NODEFS_AVAILABLE, above=2 * MIB, **fields)
-    assert (
-        reclaimd_here("reclaim", "--config", file, "--standalone", "--now", "--dry-run").returncode
-        == 0
-    )
-    assert not path.exists()
-    process = reclaimd_here("reclaim", "--config", file, "--standalone", "--now", "-o", "json")
-    first = answer(process)
-    assert process.stderr == ""
-    assert [record["id"] for record in history_of(file)] == [first["id"]]
-    file = small_node.configuration(Signal.NODEFS_AVAILABLE, above=2 * MIB, **fields)
-    with Daemon("--config", file) as daemon:
-        second = answer(
-            reclaimd_here("reclaim", "--config", file, "--standalone", "--now", "-o", "json")
-        )
-        assert daemon.stop() == 0
+    file = small_node.configuration(NODEFS, 2 * MIB, **fields)
+    for words in ((*alone, idle), (*alone, file, "--dry-run")):
+        assert reclaimd_here(*words).returncode == 0
+    assert not os.path.exists(fields["historyFile"])
+    first = answer(reclaimd_here(*alone, file))
+    file = small_node.configuration(NODEFS, 2 * MIB, **fields)
+    with Daemon("--config", file):
+        second = answer(reclaimd_here(*alone, file))
     records = history_of(file)
     assert [record["kind"] for record in records] == ["pass", "started", "pass", "stopped"]
     assert [records[0]["id"], records[2]["id"]] == [first["id"], second["id"]]
-    assert records[0]["trigger"] == "request"
-    assert len(removed_names(records)) == 2
 
 
 def test_what_the_daemon_does_on_request_and_what_was_parked_is_recorded(
-    small_node: SmallNode, tmp_path: Path
+    small_node: SmallNode, fields: dict[str, Any]
 ) -> None:
     """A removal that hangs is parked by its pass; when it ends that is a record of its own."""
     small_node.add_images(3)
-    fields = {
-        "historyFile": str(tmp_path / "history"),
-        "historySize": "1Mi",
-        "holdOffAfterStart": "1h",
-    }
-    control = str(tmp_path / "control.sock")
-    file = small_node.configuration(
-        Signal.NODEFS_AVAILABLE,
-        above=2 * MIB,
-        controlSocket=control,
-        removalPatience="0.5s",
-        **fields,
-    )
-    with Daemon("--config", file) as daemon:
-        assert came_true(lambda: reclaimd_here("status", "--config", file).returncode == 0)
-        assert came_true(
-            lambda: (
-                '"layout": null'
-                not in reclaimd_here("status", "--config", file, "-o", "json").stdout
-            )
-        )
+    file = small_node.configuration(NODEFS, 2 * MIB, removalPatience="0.5s", **fields)
+    with Daemon("--config", file):
+        assert came_true(lambda: located(file))
         small_node.failpoints["RemoveImage"] = Hang(times=1)
         record = answer(reclaimd_here("reclaim", "--config", file, "--now", "-o", "json"))
-        (parked,) = [removal for removal in record["removals"] if removal["result"] == "parked"]
-        assert came_true(lambda: len(history_of(file)) == 2)
+        assert came_true(lambda: kinds(file) == ["started", "pass"])
         small_node.failpoints.clear()
-        assert came_true(lambda: len(history_of(file)) == 3)
-        assert daemon.stop() == 0
+        assert came_true(lambda: kinds(file) == ["started", "pass", "parked_ended"])
     _, passed, ended, _ = history_of(file)
+    (parked,) = [removal["id"] for removal in record["removals"] if removal["result"] == "parked"]
     assert (passed["trigger"], passed["id"]) == ("request", record["id"])
-    assert ended["kind"] == "parked_ended"
-    assert [removal["id"] for removal in ended["removals"]] == [parked["id"]]
+    assert [removal["id"] for removal in ended["removals"]] == [parked]
 
 
-def test_the_periodic_loops_are_recorded(small_node: SmallNode, tmp_path: Path) -> None:
+def test_the_periodic_loops_are_recorded(small_node: SmallNode, fields: dict[str, Any]) -> None:
     """With the trigger `periodic`."""
     image, *_ = small_node.add_images(3)
-    file = small_node.configuration(
-        historyFile=str(tmp_path / "history"),
-        historySize="1Mi",
-        periodicGC=True,
-        imageGCHighThresholdPercent=2,
-        imageGCLowThresholdPercent=1,
-    )
+    marks = {"imageGCHighThresholdPercent": 2, "imageGCLowThresholdPercent": 1}
+    loops = {**fields, **marks, "periodicGC": True, "holdOffAfterStart": "0s"}
+    file = small_node.configuration(**loops)
     with Daemon("--config", file):
-        assert came_true(lambda: image in small_node.removed("image"))
-        assert came_true(lambda: len(history_of(file)) > 1)
+        assert came_true(lambda: image in small_node.removed("image") and len(kinds(file)) > 1)
     passes = [record for record in history_of(file) if record["kind"] == "pass"]
     assert {record["trigger"] for record in passes} == {"periodic"}
     assert image in [removal["id"] for record in passes for removal in record["removals"]]
 
 
-def test_on_a_disk_without_a_byte_the_history_is_written_and_read(small_node: SmallNode) -> None:
+def test_on_a_disk_without_a_byte_the_history_is_written_and_read(
+    small_node: SmallNode, fields: dict[str, Any]
+) -> None:
     """The file lies on the very disk that is full, and has the removals that made room."""
-    path = small_node.disk / "state" / "history"
+    fields |= {"historyFile": f"{small_node.disk}/state/history", "holdOffAfterStart": "0s"}
     small_node.add_images(4)
-    quiet = small_node.configuration(historyFile=str(path), historySize="1Mi")
+    quiet = small_node.configuration(**fields)
     with Daemon("--config", quiet):
-        assert came_true(path.exists)
-    with open(small_node.disk / "fill", "wb", buffering=0) as fill:
-        try:
-            while fill.write(b"x" * 4096):
-                pass
-        except OSError:
-            pass
-    assert small_node.available() == 0
-    assert [record["kind"] for record in history_of(quiet)] == ["started", "stopped"]
-    file = small_node.configuration(
-        historyFile=str(path), historySize="1Mi", evictionHard={"nodefs.available": str(2 * MIB)}
-    )
+        assert came_true(lambda: os.path.exists(fields["historyFile"]))
+    small_node.fill(small_node.available())
+    assert (small_node.available(), kinds(quiet)) == (0, ["started", "stopped"])
+    file = small_node.configuration(**fields, evictionHard={"nodefs.available": str(2 * MIB)})
     with Daemon("--config", file):
-        assert came_true(lambda: bool(removed_names(history_of(file))))
-    assert history_of(file)[-1]["kind"] == "stopped"
+        assert came_true(lambda: "pass" in kinds(file))
+    assert kinds(file) == ["started", "stopped", "started", "pass", "stopped"]
+    assert history_of(file)[3]["removals"][0]["result"] == "removed"
 
 
-# ---- without a history
-
-
-def configured(tmp_path: Path, **fields: object) -> str:
-    """Path of a configuration."""
-    return str(write_configuration(tmp_path / "c.yaml", **fields))
-
-
-def test_without_a_file_yet_a_sentence_says_so(tmp_path: Path) -> None:
-    """Exit 0, and an empty document; nothing is made."""
-    path = tmp_path / "history"
-    file = configured(tmp_path, historyFile=str(path))
-    process = reclaimd_here("history", "--config", file)
-    sentence = f"reclaimd: there is no history {path} yet; the daemon creates it when it starts\n"
-    assert (process.returncode, process.stdout, process.stderr) == (0, "", sentence)
-    document = answer(reclaimd_here("history", "--config", file, "-o", "json"))
-    assert (document["file"], document["records"]) == (str(path), [])
-    assert not path.exists()
-
-
-@pytest.mark.parametrize(
-    ("fields", "command", "sentence"),
-    [
-        ({"historyFile": ""}, "history", "historyFile is empty, so no history is kept"),
-        (
-            {},
-            "history --since yesterday",
-            "--since: must be a duration such as 2h, 90m or 7d, or a time such as",
-        ),
-        ({}, "history --limit 0", "argument --limit: must be a number above 0, but it was '0'"),
-        (
-            {"historyFile": "history"},
-            "check",
-            "historyFile: must be an absolute path or empty, but it was 'history'",
-        ),
-        (
-            {"historySize": "1000Ki"},
-            "check",
-            "historySize: must be between 1Mi and 1Gi, but it was '1000Ki'",
-        ),
-        (
-            {"historySize": "2Gi"},
-            "check",
-            "historySize: must be between 1Mi and 1Gi, but it was '2Gi'",
-        ),
-        ({"historySize": "much"}, "check", "historySize: "),
-    ],
-)
-def test_wrong_questions_and_configurations_are_refused(
-    tmp_path: Path, fields: dict[str, str], command: str, sentence: str
-) -> None:
-    """Exit 2 with one sentence that says what is allowed."""
-    file = configured(tmp_path, **{"historyFile": str(tmp_path / "history"), **fields})
-    process = reclaimd_here(*command.split(), "--config", file)
-    assert (process.returncode, process.stdout) == (2, "")
-    assert sentence in process.stderr
-    assert process.stderr.count("\n") == 1
-
-
-def test_a_foreign_file_is_named_and_left_alone_and_the_daemon_starts(
+def test_without_a_history_of_this_version_a_sentence_says_so(
     small_node: SmallNode, tmp_path: Path
 ) -> None:
-    """The command refuses it with exit 2; the daemon warns once, relieves,
-    and touches nothing of it.
-    """
-    path = tmp_path / "history"
-    path.write_text("mine\n" * 1000)
+    """No file yet is no failure, and none is made. What is foreign is left alone: the command
+    refuses it, and the daemon warns once and relieves. What an earlier version wrote is refused by
+    the command and kept aside by the daemon."""
     small_node.add_images(4)
-    file = small_node.configuration(Signal.NODEFS_AVAILABLE, above=2 * MIB, historyFile=str(path))
-    process = reclaimd_here("history", "--config", file)
-    assert (process.returncode, process.stdout) == (2, "")
-    assert (
-        f"historyFile: {path} is left alone: it is not a history of this version" in process.stderr
-    )
-    relieved = reclaimd_here("reclaim", "--config", file, "--standalone", "--now")
-    assert relieved.returncode == 0
-    assert relieved.stderr.startswith(
-        f"reclaimd: the history is not written: {path} is left alone: "
-    )
-    assert relieved.stderr.count("\n") == 1
+    foreign, earlier = tmp_path / "foreign", tmp_path / "earlier"
+    foreign.write_text("mine\n" * 1000)
+    earlier.write_bytes(gzip.decompress(EARLIER.read_bytes()))
+    known = {
+        name: small_node.configuration(NODEFS, 2 * MIB, historyFile=f"{tmp_path}/{name.lower()}")
+        for name in ("NONE", "FOREIGN", "EARLIER")
+    }
+    places = {"DISK": str(small_node.disk.parent), "DIRECTORY": str(tmp_path)}
+    expect_console(EXPECTED / "no-history.txt", {**known, **places})
+    assert not (tmp_path / "none").exists()
     small_node.fill(4 * MIB)
-    with Daemon("--config", file) as daemon:
+    with Daemon("--config", known["FOREIGN"]) as daemon:
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
-        daemon.wait_for(
-            lambda event: f"the history is not written: {path} is left alone" in event["message"]
-        )
-    assert path.read_text() == "mine\n" * 1000
-    assert os.listdir(tmp_path).count(".history.new") == 0
+        left = f"the history is not written: {foreign} is left alone"
+        daemon.wait_for(lambda event: left in event["message"])
+    assert foreign.read_text() == "mine\n" * 1000
+    with Daemon("--config", known["EARLIER"]) as daemon:
+        daemon.wait_for(lambda event: f"it is kept as {earlier}.old" in event["message"])
+        daemon.wait_for(lambda event: event["message"].startswith("started on"))
+    assert kinds(known["EARLIER"]) == ["started", "stopped"]
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".new")]
 
 
-def test_what_is_torn_is_counted_and_what_an_earlier_version_wrote_is_refused(
-    small_node: SmallNode, tmp_path: Path
-) -> None:
-    """Each in a sentence; the daemon has one for the file that it keeps aside."""
-    path = tmp_path / "history"
-    file = small_node.configuration(historyFile=str(path), historySize="1Mi")
+def test_what_is_torn_is_counted(small_node: SmallNode, fields: dict[str, Any]) -> None:
+    """In one sentence; what is whole is shown."""
+    file, path = small_node.configuration(**fields), fields["historyFile"]
     with Daemon("--config", file):
-        assert came_true(lambda: path.exists() and len(history_of(file)) == 1)
+        assert came_true(lambda: os.path.exists(path) and kinds(file) == ["started"])
     with open(path, "r+b") as history:
         history.seek(SLOT_BYTES + 20)
         history.write(bytes(10))
-    process = reclaimd_here("history", "--config", file, "-o", "json")
-    assert [record["kind"] for record in answer(process)["records"]] == ["stopped"]
-    assert process.stderr == f"reclaimd: left out, as not whole in the history {path}: 1 record\n"
-    path.write_bytes(gzip.decompress(EARLIER.read_bytes()))
-    process = reclaimd_here("history", "--config", file)
-    assert (process.returncode, process.stdout) == (2, "")
-    assert f"historyFile: {path} was written by an earlier version of reclaimd" in process.stderr
-    with Daemon("--config", file) as daemon:
-        daemon.wait_for(lambda event: f"it is kept as {path}.old" in event["message"])
-    assert [record["kind"] for record in history_of(file)] == ["started", "stopped"]
+    done = reclaimd_here("history", "--config", file, "-o", "json")
+    assert [record["kind"] for record in answer(done)["records"]] == ["stopped"]
+    assert done.stderr == f"reclaimd: left out, as not whole in the history {path}: 1 record\n"
 
 
-def test_a_full_pipe_is_no_failure_of_the_file(small_node: SmallNode, tmp_path: Path) -> None:
-    """`reclaimd history | head -1`: the reader of the output may end at any time."""
-    path = tmp_path / "history"
-    small_node.add_images(2)
-    file = small_node.configuration(
-        Signal.NODEFS_AVAILABLE, above=2 * MIB, historyFile=str(path), historySize="1Mi"
-    )
-    assert reclaimd_here("reclaim", "--config", file, "--standalone", "--now").returncode == 0
-    with subprocess.Popen(
-        [PROGRAM, "history", "--config", file], stdout=subprocess.PIPE, env=ENVIRONMENT
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.close()
-        assert process.wait(60.0) == 0
-    assert len(contents_of(str(path)).records) == 1
+@pytest.mark.regression
+def test_a_daemon_says_why_if_the_configuration_cannot_be_used(
+    small_node: SmallNode, fields: dict[str, Any]
+) -> None:
+    """By a dry run of its own: one image goes, the one in use stays, nothing is removed."""
+    small_node.add_images(3)
+    small_node.run(small_node.run_pod("web"))
+    file = small_node.configuration(**fields)
+    why: Callable[..., Any] = lambda name: reclaimd_here("why", name, "--config", file)  # noqa: E731
+    with Daemon("--config", file):
+        assert came_true(lambda: located(file))
+        Path(file).write_text(f"{Path(file).read_text()}noSuchField: 1\n")
+        found = why("registry.example/old/1:1")
+        assert (found.returncode, why("no-such-thing").returncode) == (0, 1)
+        assert found.stderr.startswith("reclaimd: the configuration cannot be used (")
+        goes = "  goes:  no container uses it (unused), as the kubelet would decide"
+        assert goes in found.stdout.splitlines()
+        assert "  stays: a pod uses it (in_use), as the kubelet" in why(small_node.app_id).stdout
+    assert small_node.removed() == []

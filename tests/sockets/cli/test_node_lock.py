@@ -1,4 +1,4 @@
-"""One instance a node: who may take the lock, and what happens where there is none."""
+"""One instance a node: who may take the lock, what happens where there is none; and signals."""
 
 from __future__ import annotations
 
@@ -77,57 +77,43 @@ def test_two_daemons_exclude_each_other_whatever_root_directory_they_name(
 
 
 def test_the_lock_is_taken_once_and_given_back(tmp_path: Path) -> None:
-    """The directory is made with mode 0700, whatever the umask; nothing is in it."""
+    """The directory is made with mode 0700, whatever the umask; nothing is in it. A lock on a removed
+    one excludes nobody, as systemd removes the directory of a service that ends."""
     directory = tmp_path / "run" / "lock"
     first = lock_of(str(directory))
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    with pytest.raises(
-        NodeHeld, match=f"^another instance holds the node \\({directory} is locked\\)$"
-    ):
+    held = f"^another instance holds the node \\({directory} is locked\\)$"
+    with pytest.raises(NodeHeld, match=held):
         lock_of(str(directory))
     os.close(first)
-    os.close(lock_of(str(directory)))
+    again = lock_of(str(directory))
+    directory.rmdir()
+    new = lock_of(str(directory))
+    with pytest.raises(NodeHeld, match=held):
+        lock_of(str(directory))
+    os.close(again)
+    os.close(new)
     assert list(directory.iterdir()) == []
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o711, 0o777])
 def test_a_directory_that_others_could_open_is_replaced(tmp_path: Path, mode: int) -> None:
-    """Also while somebody holds a lock on the old one."""
-    directory = tmp_path / "lock"
-    directory.mkdir()
-    directory.chmod(mode)
+    """Also while somebody holds a lock on the old one; with something in it, it is none of ours, and
+    refused."""
+    directory, others = tmp_path / "lock", tmp_path / "others"
+    for each in (directory, others):
+        each.mkdir()
+        each.chmod(mode)
     with locked(directory):
         lock = lock_of(str(directory))
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         with pytest.raises(NodeHeld):
             lock_of(str(directory))
         os.close(lock)
-
-
-def test_a_lock_on_a_removed_directory_excludes_nobody(tmp_path: Path) -> None:
-    """As systemd removes the directory of a service that ends: the next one
-    makes and locks a new one.
-    """
-    directory = tmp_path / "lock"
-    old = lock_of(str(directory))
-    directory.rmdir()
-    new = lock_of(str(directory))
-    with pytest.raises(NodeHeld):
-        lock_of(str(directory))
-    os.close(old)
-    os.close(new)
-
-
-def test_a_directory_with_something_in_it_that_others_could_open_is_refused(tmp_path: Path) -> None:
-    """It is none of ours."""
-    directory = tmp_path / "lock"
-    directory.mkdir()
-    directory.chmod(0o755)
-    (directory / "precious").touch()
-    with pytest.raises(
-        LockRefused, match=f"^lockDirectory: {directory} is not trusted: others may open it"
-    ):
-        lock_of(str(directory))
+    (others / "precious").touch()
+    refused = f"^lockDirectory: {others} is not trusted: others may open it"
+    with pytest.raises(LockRefused, match=refused):
+        lock_of(str(others))
 
 
 @needs_root
@@ -221,3 +207,32 @@ def test_an_ordinary_user_is_told_to_be_root(command: str) -> None:
         ),
         "status": (3, f"reclaimd: no daemon answers on {denied}; run it as root\n"),
     }[command]
+
+
+LET_THROUGH = """
+import os, signal, threading
+from eviction.cli.process import on_signals
+
+ended, reloaded, over = threading.Event(), threading.Event(), threading.Event()
+assert on_signals(ended.set, reloaded.set) is None
+ready = threading.Event()
+
+def lets_them_through():
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+        signal.pthread_kill(threading.get_ident(), number)  # as the kernel may choose this thread
+    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGHUP, signal.SIGTERM, signal.SIGINT})
+
+thread = threading.Thread(target=lets_them_through)
+thread.start()
+thread.join()
+print(ended.wait(60), reloaded.wait(60))
+"""
+
+
+@pytest.mark.regression
+def test_a_signal_that_another_thread_gets_is_not_lost_and_ends_nothing() -> None:
+    """SIGTERM, SIGINT and SIGHUP reach the thread that waits for them."""
+    command = [sys.executable, "-c", LET_THROUGH]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True True\n", "")

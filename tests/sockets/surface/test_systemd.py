@@ -13,8 +13,8 @@ import socket
 import subprocess
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +28,8 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.ports import free_port
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true
 from tests.repository import ROOT
+from tests.sockets.surface.test_http_server import got
+from tests.tool import tool
 
 UNITS = ROOT / "config" / "systemd"
 
@@ -36,10 +38,11 @@ class ServiceManager:
     """The end of the socket that systemd reads: every message as a list of lines."""
 
     def __init__(self, address: str):
+        self.address = address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(address)
         self._socket.setblocking(False)
-        self.messages: list[list[str]] = []
+        self._messages: list[list[str]] = []
 
     def close(self) -> None:
         """Hears no more."""
@@ -49,25 +52,20 @@ class ServiceManager:
         """Everything so far."""
         while True:
             try:
-                self.messages.append(self._socket.recv(65536).decode().split("\n"))
+                self._messages.append(self._socket.recv(65536).decode().split("\n"))
             except BlockingIOError:
-                return self.messages
+                return self._messages
 
-    def has(self, line: str) -> bool:
-        """Whether any message holds this line."""
-        return any(line in message for message in self.heard())
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> str:
-    """The path of the socket."""
-    return str(tmp_path / "notify")
+    def has(self, line: str, times: int = 1) -> bool:
+        """Whether so many messages have a line that begins so."""
+        found = [each for message in self.heard() for each in message if each.startswith(line)]
+        return len(found) >= times
 
 
 @pytest.fixture
-def manager(address: str) -> Iterator[ServiceManager]:
+def manager(tmp_path: Path) -> Iterator[ServiceManager]:
     """A service manager that listens."""
-    made = ServiceManager(address)
+    made = ServiceManager(str(tmp_path / "notify"))
     yield made
     made.close()
 
@@ -76,70 +74,51 @@ def notifier(address: str, **environment: str) -> Notifier:
     return Notifier({"NOTIFY_SOCKET": address, **environment}, 42)
 
 
-def test_every_state_is_sent_in_the_format_of_sd_notify(
-    manager: ServiceManager, address: str
-) -> None:
-    """READY, RELOADING with the time of the reload, STOPPING."""
-    teller = notifier(address)
+def test_every_state_is_sent_in_the_format_of_sd_notify() -> None:
+    """READY, RELOADING with the time of the reload, STOPPING; `@name` is the abstract socket of that
+    name. The same status is sent once and in one line: a name with a line feed in it cannot become
+    another assignment, and a long text is cut."""
+    name = f"reclaimd-test-{os.getpid()}"
+    manager, teller = ServiceManager("\0" + name), notifier("@" + name)
     teller.ready()
     teller.reloading()
     teller.stopping()
-    ready, reloading, stopping = manager.heard()
-    assert ready == ["READY=1"]
-    assert reloading[0] == "RELOADING=1"
-    assert int(reloading[1].removeprefix("MONOTONIC_USEC=")) > 0
-    assert stopping == ["STOPPING=1"]
-
-
-def test_an_abstract_address_is_understood() -> None:
-    """`@name` is the abstract socket of that name."""
-    name = f"reclaimd-test-{os.getpid()}"
-    manager = ServiceManager("\0" + name)
-    try:
-        notifier("@" + name).ready()
-        assert manager.heard() == [["READY=1"]]
-    finally:
-        manager.close()
-
-
-def test_the_same_status_is_sent_once_and_in_one_line(
-    manager: ServiceManager, address: str
-) -> None:
-    """A name with a line feed in it cannot become another assignment; a long text is cut."""
-    teller = notifier(address)
-    teller.status("removed a\nSTOPPING=1")
-    teller.status("removed a\nSTOPPING=1")
-    teller.status("ä" * 10_000)
-    first, second = manager.heard()
+    for status in ("removed a\nSTOPPING=1", "removed a\nSTOPPING=1", "ä" * 10_000):
+        teller.status(status)
+    ready, (reloading, at), stopping, first, (second,) = manager.heard()
+    manager.close()
+    assert (ready, reloading, stopping) == (["READY=1"], "RELOADING=1", ["STOPPING=1"])
+    assert int(at.removeprefix("MONOTONIC_USEC=")) > 0
     assert first == ["STATUS=removed a STOPPING=1"]
-    assert len(second[0].encode()) <= LONGEST_STATUS_BYTES + len("STATUS=")
+    assert len(second.encode()) <= LONGEST_STATUS_BYTES + len("STATUS=")
 
 
-def test_the_watchdog_gets_four_keep_alives_a_period(manager: ServiceManager, address: str) -> None:
-    """With a hundred observations a second and WatchdogSec=20 one is sent every 5 s."""
-    teller = notifier(address, WATCHDOG_USEC="20000000", WATCHDOG_PID="42")
-    for number in range(2000):
-        teller.keep_alive(100.0 + number / 100)
-    assert manager.heard() == [["WATCHDOG=1"]] * 4
-    assert teller.longest_sleep(600.0) == 5.0
-    assert teller.longest_sleep(1.0) == 1.0
-
-
+@pytest.mark.regression
 @pytest.mark.parametrize(
-    "environment",
-    [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "-1"}, {"WATCHDOG_USEC": "soon"},
-     {"WATCHDOG_USEC": "20000000", "WATCHDOG_PID": "43"}, {"WATCHDOG_USEC": "1" * 400}],
-)  # fmt: skip
-def test_without_a_watchdog_no_keep_alive_is_sent(
-    manager: ServiceManager, address: str, environment: dict[str, str]
+    ("environment", "period"),
+    [
+        ({"WATCHDOG_USEC": "20000000", "WATCHDOG_PID": "42"}, 5.0),
+        ({}, None),
+        *(({"WATCHDOG_USEC": usec}, None) for usec in ("0", "-1", "soon", "1" * 400)),
+        ({"WATCHDOG_USEC": "20000000", "WATCHDOG_PID": "43"}, None),
+    ],
+)
+def test_the_watchdog_gets_four_keep_alives_a_period(
+    manager: ServiceManager, environment: dict[str, str], period: float | None
 ) -> None:
-    """None configured, an invalid one, or that of another process: none is sent, and the
-    loop may sleep as it likes.
-    """
-    teller = notifier(address, **environment)
-    teller.keep_alive(1.0)
-    assert manager.heard() == []
-    assert teller.longest_sleep(600.0) == 600.0
+    """With a hundred observations a second, and without a free descriptor, as the socket was made at
+    the start. Without a watchdog, with an invalid one or that of another process none is sent, and
+    the loop may sleep as it likes."""
+    teller = notifier(manager.address, **environment)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        for number in range(2000):
+            teller.keep_alive(100.0 + number / 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert manager.heard() == [["WATCHDOG=1"]] * (4 if period else 0)
+    assert [teller.longest_sleep(each) for each in (600.0, 1.0)] == [period or 600.0, 1.0]
 
 
 @pytest.mark.parametrize("where", ["", "relative", "@", "/" + "x" * 200, "/nowhere/at/all"])
@@ -151,60 +130,39 @@ def test_without_a_service_manager_nothing_happens(where: str) -> None:
     teller.stopping()
 
 
-def test_a_service_manager_that_does_not_read_causes_no_delay(
-    manager: ServiceManager, address: str
-) -> None:
+def test_a_service_manager_that_does_not_read_causes_no_delay(manager: ServiceManager) -> None:
     """Ten thousand messages into a full buffer are lost without an error."""
-    teller = notifier(address)
+    teller = notifier(manager.address)
     for number in range(10_000):
         teller.status(str(number))
     assert manager.has("STATUS=0")
 
 
-@pytest.mark.regression
-def test_the_watchdog_is_fed_without_a_free_descriptor(
-    manager: ServiceManager, address: str
-) -> None:
-    """The socket was made at the start."""
-    teller = notifier(address, WATCHDOG_USEC="20000000")
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
-    try:
-        teller.keep_alive(1.0)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert manager.heard() == [["WATCHDOG=1"]]
-
-
-def test_a_daemon_notifies_systemd(
-    manager: ServiceManager, address: str, small_node: SmallNode
-) -> None:
-    """READY with its first observation, keep-alives with each further one, the
-    pass as status, reload, stop.
-    """
+def test_a_daemon_notifies_systemd(manager: ServiceManager, small_node: SmallNode) -> None:
+    """READY with its first observation, keep-alives with each further one, the pass as status,
+    reload, stop."""
     small_node.add_images(3)
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB)
+    address = manager.address
     with Daemon("--config", file, NOTIFY_SOCKET=address, WATCHDOG_USEC="2000000") as daemon:
-        assert came_true(lambda: manager.has("READY=1"))
-        assert came_true(lambda: len([m for m in manager.heard() if m == ["WATCHDOG=1"]]) >= 3)
-        said = "STATUS=ReclaimPressure (below our mark); "
-        assert came_true(lambda: any(m[-1].startswith(said) for m in manager.heard()))
-        assert came_true(lambda: any("; last pass satisfied: " in m[-1] for m in manager.heard()))
+        for line, times in (
+            ("READY=1", 1),
+            ("WATCHDOG=1", 3),
+            ("STATUS=ReclaimPressure (below our mark); ", 1),
+        ):
+            assert came_true(lambda line=line, times=times: manager.has(line, times))  # type: ignore[misc] # mypy does not infer the defaults
+        assert came_true(lambda: "; last pass satisfied: " in str(manager.heard()))
         daemon.process.send_signal(signal.SIGHUP)
-        assert came_true(lambda: any(message[0] == "RELOADING=1" for message in manager.heard()))
-        assert came_true(lambda: manager.has("READY=1") and ["READY=1"] in manager.heard()), (
-            "after the reload"
-        )
+        assert came_true(lambda: manager.has("RELOADING=1") and manager.has("READY=1", 2))
         daemon.wait_for(lambda event: "reloaded" in event["message"])
-        assert daemon.stop() == 0
     assert manager.has("STOPPING=1")
 
 
 def test_root_without_any_capability_is_enough(small_node: SmallNode) -> None:
     """As the unit has it: an empty capability set, no new privileges; pressure is relieved."""
-    setpriv = shutil.which("setpriv")
-    if setpriv is None or os.geteuid() != 0:
-        pytest.skip("needs root and setpriv (Debian package util-linux)")
+    setpriv = tool("setpriv", "util-linux")
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
     small_node.add_images(3)
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB)
     bare = [setpriv, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
@@ -216,214 +174,150 @@ def test_root_without_any_capability_is_enough(small_node: SmallNode) -> None:
         assert daemon.stop() == 0
 
 
-def analyzer() -> str:
-    found = shutil.which("systemd-analyze")
-    if found is None:
-        pytest.skip("no systemd-analyze (Debian package systemd)")
-    return found
-
-
-def units(directory: Path, *drop_ins: str) -> Path:
-    """The units with the program of this environment in place of the installed one,
-    and drop-ins; the service.
-    """
-    for file in UNITS.glob("reclaimd*.*"):
-        if file.is_file():
-            (directory / file.name).write_text(
-                file.read_text().replace("/opt/reclaimd/bin/reclaimd", PROGRAM)
-            )
+def units(directory: Path, *drop_ins: str) -> None:
+    """The units with the program of this environment in place of the installed one, and
+    drop-ins."""
+    for file in filter(Path.is_file, UNITS.glob("reclaimd*.*")):
+        text = file.read_text().replace("/opt/reclaimd/bin/reclaimd", PROGRAM)
+        (directory / file.name).write_text(text)
     for name in drop_ins:
         target = directory / "reclaimd.service.d" / name
         target.parent.mkdir(exist_ok=True)
         shutil.copy(UNITS / "reclaimd.service.d" / name, target)
-    return directory / "reclaimd.service"
+
+
+def analyzed(*words: str) -> subprocess.CompletedProcess[str]:
+    """What systemd's own tool says."""
+    command = [tool("systemd-analyze", "systemd"), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.regression
-def test_systemd_starts_a_service_again_that_found_the_node_held() -> None:
-    """75 is tried again for ever, 2 is not; the directory of the lock outlives the service."""
+def test_the_unit_is_as_its_work_needs() -> None:
+    """75 is tried again for ever, 2 is not; the directory of the lock outlives the service; neither
+    the daemon nor the proxy has a capability."""
     unit = (UNITS / "reclaimd.service").read_text().splitlines()
     assert {"Restart=always", "RestartPreventExitStatus=2", "StartLimitIntervalSec=0"} <= set(unit)
     assert {"RuntimeDirectory=reclaimd", "RuntimeDirectoryPreserve=yes"} <= set(unit)
+    held = {
+        file.name: re.findall(r"^CapabilityBoundingSet=(.*)$", file.read_text(), re.MULTILINE)
+        for file in filter(Path.is_file, UNITS.glob("*.service"))
+    }
+    assert held == {"reclaimd.service": [""], "reclaimd-healthz.service": [""]}
 
 
 @pytest.mark.parametrize("drop_ins", [(), ("network.conf",), ("kubernetes-events.conf",)])
 def test_systemd_finds_nothing_wrong_with_the_units(
     tmp_path: Path, drop_ins: tuple[str, ...]
 ) -> None:
-    """`systemd-analyze verify` prints nothing."""
+    """`systemd-analyze verify` prints nothing; what is left exposed is what the work needs: root's
+    sockets, and for the proxy beside it the kubelet's port."""
     units(tmp_path, *drop_ins)
-    command = [
-        analyzer(),
-        "verify",
-        "--man=no",
-        *map(str, sorted(tmp_path.glob("*.*t")) + sorted(tmp_path.glob("*e"))),
-    ]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
-
-
-@pytest.mark.parametrize(
-    ("name", "drop_ins", "exposure"),
-    [
-        ("reclaimd.service", (), 0.7),
-        ("reclaimd.service", ("network.conf",), 1.5),
-        ("reclaimd.service", ("kubernetes-events.conf",), 1.5),
-        ("reclaimd-healthz.service", (), 1.1),
-    ],
-)
-def test_a_unit_is_exposed_as_little_as_its_work_allows(
-    tmp_path: Path, name: str, drop_ins: tuple[str, ...], exposure: float
-) -> None:
-    """The remaining exposure is what it needs: root's sockets, and for the proxy
-    beside it the kubelet's port.
-    """
-    units(tmp_path)
-    file = tmp_path / name
+    files = map(str, sorted(tmp_path.glob("*.*t")) + sorted(tmp_path.glob("*e")))
+    done = analyzed("verify", "--man=no", *files)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    service = tmp_path / "reclaimd.service"
     for drop_in in drop_ins:  # the offline analysis reads one file
-        file.write_text(file.read_text() + (UNITS / "reclaimd.service.d" / drop_in).read_text())
-    command = [
-        analyzer(),
-        "security",
-        "--offline=true",
-        f"--threshold={round(exposure * 10)}",
-        str(file),
-    ]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert process.returncode == 0, process.stdout.splitlines()[-1]
-
-
-def test_no_unit_has_a_capability() -> None:
-    """Neither the daemon's nor the proxy's."""
-    services = [file for file in UNITS.glob("*.service") if file.is_file()]
-    held = {
-        file.name: re.findall(r"^CapabilityBoundingSet=(.*)$", file.read_text(), re.MULTILINE)
-        for file in services
-    }
-    assert held == {"reclaimd.service": [""], "reclaimd-healthz.service": [""]}
+        added = (UNITS / "reclaimd.service.d" / drop_in).read_text()
+        service.write_text(service.read_text() + added)
+    most = {service: 15 if drop_ins else 7, tmp_path / "reclaimd-healthz.service": 11}
+    for file, exposure in most.items():
+        found = analyzed("security", "--offline=true", f"--threshold={exposure}", str(file))
+        assert found.returncode == 0, found.stdout.splitlines()[-1]
 
 
 def activated(listens: str, *command: str, name: str = "metrics") -> subprocess.Popen[bytes]:
-    """A program that systemd's own tool starts at the first connection, with the
-    socket that it listens on.
-    """
-    tool = shutil.which("systemd-socket-activate")
-    if tool is None:
-        pytest.skip("no systemd-socket-activate (Debian package systemd)")
+    """A program that systemd's own tool starts at the first connection, with the socket that it
+    listens on."""
     environment = [f"--setenv={key}={value}" for key, value in ENVIRONMENT.items()]
-    return subprocess.Popen(
-        [tool, *environment, f"--fdname={name}", f"--listen={listens}", *command],
-        stderr=subprocess.DEVNULL,
-    )
+    program = tool("systemd-socket-activate", "systemd")
+    words = [program, *environment, f"--fdname={name}", f"--listen={listens}", *command]
+    return subprocess.Popen(words, stderr=subprocess.DEVNULL)
 
 
 def test_a_service_without_a_network_is_scraped_over_the_socket_of_systemd(
     small_node: SmallNode,
 ) -> None:
-    """As the units have it: systemd opens the port, and the service has a network
-    namespace in which there is none.
-    """
-    if shutil.which("unshare") is None or os.geteuid() != 0:
-        pytest.skip("needs root and unshare (Debian package util-linux)")
-    port = free_port()
-    file = small_node.configuration(metricsAddress=f"127.0.0.1:{port}")
-    process = activated(f"127.0.0.1:{port}", "unshare", "--net", PROGRAM, "run", "--config", file)
+    """As the units have it: systemd opens the port, and the service has a network namespace in which
+    there is none."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    address = f"127.0.0.1:{free_port()}"
+    file = small_node.configuration(metricsAddress=address)
+    unshare = tool("unshare", "util-linux")
+    process = activated(address, unshare, "--net", PROGRAM, "run", "--config", file)
+
+    def is_scraped() -> bool:
+        try:
+            return b"reclaimd_build_info" in got(address, "/metrics")[1]
+        except OSError:
+            return False
+
     try:
-        assert came_true(lambda: b"reclaimd_build_info" in got(port, "/metrics"))
+        assert came_true(is_scraped)
     finally:
         process.terminate()
         assert process.wait(60.0) == 0
 
 
-def got(port: int, path: str) -> bytes:
-    """The answer to a GET; empty without one."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60.0) as answer:
-            return bytes(answer.read())
-    except OSError:
-        return b""
+@contextmanager
+def kubelet(*statuses: int) -> Iterator[tuple[tuple[str, int], list[int]]]:
+    """The address of a kubelet's `/healthz` that answers so, one after another, the last for ever;
+    and what it has answered."""
+    answered: list[int] = []
 
+    class Healthz(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status = statuses[min(len(answered), len(statuses) - 1)]
+            answered.append(status if self.path == "/healthz" else 404)
+            time.sleep(0.7 if len(statuses) > 1 and status == 200 else 0.0)
+            self.send_response(answered[-1])
+            self.end_headers()
+            self.wfile.write(b"ok")
 
-class Healthz(BaseHTTPRequestHandler):
-    """A kubelet's `/healthz`."""
+        def log_message(self, *_: object) -> None:
+            """Silent."""
 
-    status = 200
-
-    def do_GET(self) -> None:
-        """`ok`, or not."""
-        self.send_response(self.status if self.path == "/healthz" else 404)
-        self.end_headers()
-        self.wfile.write(b"ok")
-
-    def log_message(self, *_: object) -> None:
-        """Silent."""
-
-
-class SickHealthz(Healthz):
-    """The `/healthz` of a kubelet that is not healthy."""
-
-    status = 500
-
-
-@pytest.mark.parametrize(("kubelet", "healthy"), [(Healthz, True), (SickHealthz, False)])
-def test_the_kubelets_healthz_is_asked_over_a_port_or_a_socket(
-    tmp_path: Path, kubelet: type[Healthz], healthy: bool
-) -> None:
-    """The socket leads there through systemd's own proxy, as in the units."""
-    proxy = Path("/usr/lib/systemd/systemd-socket-proxyd")
-    if not proxy.exists():
-        pytest.skip("no systemd-socket-proxyd (Debian package systemd)")
-    with ThreadingHTTPServer(("127.0.0.1", 0), kubelet) as server, TemporaryDirectory() as short:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Healthz) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        port = server.server_address[1]
-        process = activated(f"{short}/s", str(proxy), f"127.0.0.1:{port}", name="healthz")
+        yield ("127.0.0.1", server.server_address[1]), answered
+        server.shutdown()
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_the_kubelets_healthz_is_asked_over_a_port_or_a_socket(status: int) -> None:
+    """The socket leads there through systemd's own proxy, as in the units."""
+    proxy = "/usr/lib/systemd/systemd-socket-proxyd"
+    if not os.path.exists(proxy):
+        pytest.skip("no systemd-socket-proxyd (Debian package systemd)")
+    with kubelet(status) as (address, _), TemporaryDirectory() as short:
+        process = activated(f"{short}/s", proxy, "{}:{}".format(*address), name="healthz")
         try:
-            assert kubelet_is_healthy(("127.0.0.1", port)) is healthy
+            assert kubelet_is_healthy(address) is (status == 200)
             assert came_true(lambda: os.path.exists(f"{short}/s"))
-            assert came_true(lambda: kubelet_is_healthy(f"{short}/s") is healthy)
+            assert came_true(lambda: kubelet_is_healthy(f"{short}/s") is (status == 200))
         finally:
             process.terminate()
             process.wait(60.0)
-            server.shutdown()
 
 
 def test_without_an_answer_the_kubelet_is_not_healthy(tmp_path: Path) -> None:
-    """A port without a listener, a missing socket, one that does not
-    answer, and no endpoint at all.
-    """
-    assert not kubelet_is_healthy(("127.0.0.1", free_port()))
-    assert not kubelet_is_healthy(str(tmp_path / "none.sock"))
-    assert not kubelet_is_healthy(None)
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        assert not kubelet_is_healthy(silent.getsockname())
+    """A port without a listener, a missing socket, one that does not answer, and no endpoint at
+    all."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        places = (("127.0.0.1", free_port()), f"{tmp_path}/none", None, silent.getsockname())
+        assert not any(map(kubelet_is_healthy, places))
 
 
 def test_the_watch_asks_until_the_kubelet_was_healthy() -> None:
     """First 503; then 200, which 0.7 s later is not too late for it. Its thread ends."""
-    asked: list[str] = []
-
-    class Starting(Healthz):
-        """It is not healthy yet when it is asked first."""
-
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            self.status = 503 if len(asked) == 1 else 200
-            time.sleep(0.7 if self.status == 200 else 0.0)
-            super().do_GET()
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Starting) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with kubelet(503, 200) as (address, answered):
         healthy = threading.Event()
-        address = ("127.0.0.1", server.server_address[1])
         watch_kubelet(address, 600.0, healthy.set, stopping=threading.Event())
         assert healthy.wait(60.0)
-        assert came_true(
-            lambda: all(thread.name != "the kubelet's /healthz" for thread in threading.enumerate())
-        )
-        assert len(asked) > 1
-        server.shutdown()
+        watching = "the kubelet's /healthz"
+        assert came_true(lambda: all(t.name != watching for t in threading.enumerate()))
+        assert answered[:2] == [503, 200]
 
 
 @pytest.mark.parametrize(

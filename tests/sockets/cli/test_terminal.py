@@ -1,0 +1,313 @@
+"""Commands on a terminal: every line fits, progress is one line that is erased, `top` restores it."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from fcntl import ioctl
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+import pytest
+
+from eviction.cli.main import main
+from eviction.cli.progress import AFTER_SECONDS, ERASE, Progress
+from signals.types import Signal
+from tests.nodes.faults import Delay
+from tests.nodes.small_node import MIB, SmallNode
+from tests.reclaimd_process import (
+    ENVIRONMENT,
+    PROGRAM,
+    Daemon,
+    Process,
+    came_true,
+    reclaimd,
+    reclaimd_here,
+    started,
+)
+from tests.sockets.cli.test_commands import located
+
+NODEFS = Signal.NODEFS_AVAILABLE
+SLOW_SECONDS = 1.6
+SIZES = [(80, 24), (60, 15)]
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+ALTERNATE_SCREEN = "\x1b[?1049h"
+
+
+class Terminal:
+    """A terminal of a size; `shown` is everything that was written to it."""
+
+    def __init__(self, columns: int = 80, rows: int = 24):
+        self.master, self.slave = pty.openpty()
+        ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.settings = termios.tcgetattr(self.slave)
+        self.shown = ""
+
+    def read(self, wait_seconds: float = 0.1) -> str:
+        """Everything that was written so far."""
+        while select.select([self.master], [], [], wait_seconds)[0]:
+            self.shown += os.read(self.master, 65536).decode()
+        return self.shown
+
+    def runs(
+        self, *words: str, on: str = "out", keys: bytes = b"", **environment: str
+    ) -> tuple[int, str]:
+        """A command whose stdout, stderr or all streams it is: exit code, and what a file has of its
+        stdout. `keys` are typed after the first screen."""
+        sizes = {"COLUMNS", "LINES"}
+        variables = {name: each for name, each in ENVIRONMENT.items() if name not in sizes}
+        with TemporaryFile("w+") as output, open(os.devnull, "r+") as null:
+            streams = {
+                "out": (null.fileno(), self.slave, null.fileno()),
+                "err": (0, output.fileno(), self.slave),
+                "all": (self.slave,) * 3,
+            }[on]
+            given = {**variables, "TERM": "xterm-256color", **environment}
+            process: Process
+            if on == "all":  # it has the terminal, so that Ctrl-C is a signal
+                command = ["setsid", "--ctty", PROGRAM, *words]
+                stdin, stdout, stderr = streams
+                process = subprocess.Popen(
+                    command, stdin=stdin, stdout=stdout, stderr=stderr, env=given
+                )
+            else:
+                process = started(*words, streams=streams, environment=given)
+            deadline = time.monotonic() + 60.0
+            while process.poll() is None and time.monotonic() < deadline:
+                if keys and "satisfied" in self.read(0.05):
+                    os.write(self.master, keys)
+                    keys = b""
+                self.read(0.05)
+            if process.poll() is None:
+                process.kill()
+            code = process.wait(60.0)
+            self.read()
+            output.seek(0)
+            return code, output.read()
+
+    def left(self) -> list[str]:
+        """The lines that it still shows at the end, without those that were rewritten."""
+        lines = self.read().replace("\r\n", "\n").split("\n")
+        return [line.rpartition(ERASE)[2] for line in lines]
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    """One of 80 columns and 24 rows."""
+    made = Terminal()
+    yield made
+    os.close(made.master)
+    os.close(made.slave)
+
+
+# ---- what fits, and colours
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The configuration of a node whose daemon is in a dry run, has a history, and could relieve
+    it."""
+    small = SmallNode(tmp_path_factory.mktemp("terminal"))
+    small.add_images(3)
+    paths = ("controlSocket", "historyFile")
+    own: dict[str, Any] = {name: f"{small.disk.parent}/{name}" for name in paths}
+    own |= {"evictionHard": {"nodefs.inodesFree": "1"}, "dryRun": True}
+    file = small.configuration(NODEFS, MIB, holdOffAfterStart="1h", **own)
+    with Daemon("--config", file):
+        assert came_true(lambda: located(file))
+        yield file
+    small.close()
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("command", ["top", "status", "check", "config", "history", "doctor"])
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+def test_every_line_of_a_command_fits(node: str, columns: int, rows: int, command: str) -> None:
+    """Tables and sentences; only a path that is longer than the terminal may be wider, so that it can
+    be copied. `top` has why nothing is removed and each signal, and never more rows than there
+    are."""
+    terminal = Terminal(columns, rows)
+    once = ("--count", "1") if command == "top" else ()
+    terminal.runs(command, "--config", node, *once, NO_COLOR="1")
+    lines = ESCAPE.sub("", terminal.shown).splitlines()
+    assert len(lines) > 1
+    for line in lines:
+        widest = max(map(len, line.split()), default=0)
+        assert len(line) <= columns or (widest > columns - 10 and command != "top"), line
+    if command == "top":
+        assert len(lines) < rows
+        assert lines[0].startswith("ReclaimPressure")
+        begins = ("held off: ", "dry run (dryRun): nothing is removed", "nodefs.available ")
+        for beginning in (*begins, "nodefs.inodesFree ", "SIGNAL "):
+            assert any(line.startswith(beginning) for line in lines), beginning
+
+
+def test_colours_are_for_terminals_and_never_needed(node: str) -> None:
+    """The level of a finding is in colour, and a word, too. None without a terminal, on a dumb one,
+    or with NO_COLOR, unless that is empty (https://no-color.org)."""
+
+    def shown(**environment: Any) -> str:
+        terminal = Terminal()
+        terminal.runs("doctor", "--config", node, **environment)
+        return terminal.shown.replace("\r\n", "\n")
+
+    coloured, plain = shown(), reclaimd_here("doctor", "--config", node).stdout
+    assert re.search(r"^\x1b\[2mNOTE\x1b\[0m  ", coloured, re.MULTILINE)
+    levels = re.compile(r"^(?:ERROR|WARNING|NOTE)  ", re.MULTILINE)
+    assert levels.findall(ESCAPE.sub("", coloured)) == levels.findall(plain) != []
+    given = ({"NO_COLOR": "1"}, {"TERM": "dumb"}, {"NO_COLOR": ""})
+    assert ["\x1b" in each for each in (plain, *(shown(**each) for each in given))] == [
+        *[False] * 3,
+        True,
+    ]
+
+
+# ---- progress
+
+
+@pytest.mark.parametrize(
+    ("words", "doing"),
+    [
+        ("plan", "listing containers and images, and planning"),
+        ("doctor", "asking the runtime, the kernel and the daemon"),
+        ("reclaim --standalone --now", "reclaiming"),
+        ("reclaim --now", "the daemon is relieving on request"),
+    ],
+)
+def test_waiting_is_shown_on_one_line_that_is_erased(
+    small_node: SmallNode, terminal: Terminal, words: str, doing: str
+) -> None:
+    """What is done and for how long, which image is being removed, and what the daemon does with
+    every heartbeat of it; stdout has only data. Nothing without a terminal or on a dumb one."""
+    small_node.add_images(2)
+    own = {"controlSocket": f"{small_node.disk.parent}/run/c", "holdOffAfterStart": "1h"}
+    file = small_node.configuration(NODEFS, MIB, **own)
+    command = (*words.split(), "--config", file)
+    small_node.failpoints["RemoveImage"] = Delay(2 * SLOW_SECONDS)
+    if words == "reclaim --now":
+        with Daemon("--config", file):
+            assert came_true(lambda: located(file))
+            code, output = terminal.runs(*command, on="err")
+    else:
+        small_node.failpoints["ListImages"] = Delay(SLOW_SECONDS)
+        code, output = terminal.runs(*command, on="err")
+    assert re.search(rf"\r\x1b\[K +\d+\.\d s  {doing}", terminal.shown)
+    assert ("image registry.example/old/0:1" in terminal.shown) is ("standalone" in words)
+    assert terminal.left() == [""]
+    assert "\x1b" not in output
+    assert ("satisfied" in output) is words.startswith("reclaim")
+    assert code in (0, 1)
+    if words == "plan":
+        assert reclaimd_here(*command).stderr == ""
+        assert terminal.runs(*command, on="err", TERM="dumb")[0] == 0
+        assert terminal.left() == [""]
+
+
+@pytest.mark.parametrize("command", ["plan", "check", "config", "doctor"])
+def test_nothing_is_shown_in_the_first_second(
+    small_node: SmallNode, terminal: Terminal, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a byte on the terminal, unless the machine is so busy that it takes longer."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    file, began = small_node.configuration(evictionHard={NODEFS: "1Mi"}), time.monotonic()
+    with (
+        os.fdopen(os.dup(terminal.slave), "w") as stream,
+        redirect_stderr(stream),
+        redirect_stdout(io.StringIO()) as output,
+    ):
+        main([command, "--config", file])
+    took = time.monotonic() - began
+    assert terminal.read() == "" or took > AFTER_SECONDS
+    assert output.getvalue()
+
+
+def interrupted(terminal: Terminal) -> None:
+    """Work that shows its progress and is interrupted."""
+    with Progress("counting"):
+        assert came_true(lambda: "counting" in terminal.read())
+        raise KeyboardInterrupt
+
+
+def test_a_line_is_never_wider_than_the_terminal_and_whatever_ends_the_work_erases_it() -> None:
+    """A wrapped line could not be erased; control characters in names are escaped. When the terminal
+    is closed the work goes on without the line."""
+    terminal = Terminal(columns=30)
+    with os.fdopen(os.dup(terminal.slave), "w") as stream, redirect_stderr(stream):
+        line = Progress("")
+        line.rewrite("removing image registry.example/" + "x" * 100)
+        line.rewrite("removing \x1b[2J\n")
+        line.__exit__()
+        first, second = terminal.read().removesuffix(ERASE).split(ERASE)[1:]
+        assert (first, second) == ("removing image registry.examp", r"removing \x1b[2J\n")
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(terminal)
+        assert terminal.left() == [""]
+    stream = os.fdopen(os.dup(terminal.slave), "w")
+    with redirect_stderr(stream):
+        line = Progress("")
+        os.close(terminal.master)
+        os.close(terminal.slave)
+        line.rewrite("counting")
+        line.__exit__()
+    assert not line.live
+    stream.close()  # nothing is left unwritten, which would fail here
+
+
+# ---- top
+
+
+@pytest.mark.parametrize(
+    ("keys", "environment", "code"),
+    [(b"q", {}, 0), (b"\x03", {}, 130), (b"q", {"NO_COLOR": "1"}, 0)],
+)
+def test_top_is_drawn_until_q_or_ctrl_c_and_restores_the_terminal(
+    small_node: SmallNode, keys: bytes, environment: dict[str, str], code: int
+) -> None:
+    """On the alternate screen of a terminal; with NO_COLOR as text without colours; elsewhere as text
+    without any escape."""
+    small_node.add_images(3)
+    own = {"controlSocket": f"{small_node.disk.parent}/run/c"}
+    file = small_node.configuration(NODEFS, MIB, **own)
+    terminal = Terminal(100, 40)
+    words = ("top", "--config", file, "--interval")
+    with Daemon("--config", file) as daemon:
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+        assert terminal.runs(*words, "0.2", on="all", keys=keys, **environment)[0] == code
+        done = reclaimd(*words, "0.1", "--count", "2")
+        assert (done.returncode, done.stderr, "\x1b" in done.stdout) == (0, "", False)
+        assert done.stdout.count("TIME TO THE MARK") == done.stdout.count("satisfied") == 2
+        assert len(daemon.passes) == 1
+    assert (ALTERNATE_SCREEN in terminal.shown) is (not environment)
+    assert not environment or "\x1b[3" not in terminal.shown
+    assert termios.tcgetattr(terminal.slave) == terminal.settings
+
+
+def test_a_daemon_that_comes_back_is_shown_again(small_node: SmallNode, tmp_path: Path) -> None:
+    """Meanwhile `top` says that no daemon answers, and goes on."""
+    file = small_node.configuration(controlSocket=f"{tmp_path}/control/socket")
+    output, words = tmp_path / "screens", ("top", "--config", file, "--interval", "0.1")
+
+    def shown() -> bool:
+        return "TIME TO THE MARK" in output.read_text().rpartition("no daemon")[2]
+
+    with output.open("w") as screens, open(os.devnull) as null:
+        with Daemon("--config", file):
+            process = started(*words, streams=(null.fileno(), screens.fileno(), 2))
+            assert came_true(shown)
+        try:
+            assert came_true(lambda: "no daemon" in output.read_text())
+            with Daemon("--config", file):
+                assert came_true(shown)
+        finally:
+            process.send_signal(15)
+            process.wait(60.0)
