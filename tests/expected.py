@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from pathlib import Path
 
 
 def expect(path: Path, text: str) -> None:
-    """Fails unless the file has exactly this text. `UPDATE=1` in the environment writes it."""
+    """Fails, with the difference, unless the file has exactly this text. `UPDATE=1` in the
+    environment writes it."""
     if os.environ.get("UPDATE"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     assert path.exists(), f"{path.name} is missing: UPDATE=1 writes it"
-    assert text == path.read_text()
+    expected = path.read_text()
+    if text != expected:
+        lines = (each.splitlines(keepends=True) for each in (expected, text))
+        raise AssertionError("".join(difflib.unified_diff(*lines, path.name, "what is printed")))

@@ -165,7 +165,7 @@ def ballast_path(text: str) -> str:
 
 def _read_caches(paths: list[str]) -> tuple[str, ...]:
     """Directories in which caches are looked for. Raises ValueError."""
-    found = tuple(map(texts.read_path, paths))
+    found = tuple(posixpath.normpath(texts.read_path(path)) for path in paths)
     _refuse_twice(list(found))
     if not found or "/" in found:
         raise ValueError(f"must name at least one directory, and not /, but it was {quoted(paths)}")
@@ -268,7 +268,7 @@ class FunctionEntry(StrictModel):
                 )
         if isinstance(function.keep, int) is (kind is KINDS[FunctionKind.CACHES]):
             form = "a list of patterns" if isinstance(function.keep, int) else "a number"
-            raise ValueError(f"keep: must be {form} for this kind of function")
+            raise ValueError(f"keep: must be {form} here, but it was {quoted(entry['keep'])}")
         return function
 
 
