@@ -16,5 +16,5 @@ def expect(path: Path, text: str) -> None:
     assert path.exists(), f"{path.name} is missing: UPDATE=1 writes it"
     expected = path.read_text()
     if text != expected:
-        lines = (each.splitlines(keepends=True) for each in (expected, text))
-        raise AssertionError("".join(difflib.unified_diff(*lines, path.name, "what is printed")))
+        was, now = expected.splitlines(keepends=True), text.splitlines(keepends=True)
+        raise AssertionError("".join(difflib.unified_diff(was, now, path.name, "what is printed")))
