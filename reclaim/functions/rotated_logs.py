@@ -35,6 +35,7 @@ from reclaim.evidence.states import SETTLE_SECONDS
 from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
 from reclaim.pod_logs.directories import (
     allocated_bytes,
+    examine_directory,
     identity_of,
     open_beneath,
     opened,
@@ -50,7 +51,6 @@ from reclaim.types import (
     RuntimeUnavailable,
     Verdict,
 )
-from reclaim.workers import in_time
 from signals.clock import Clock
 from signals.types import FilesystemRole
 
@@ -110,23 +110,8 @@ def delete_rotated_logs_function(name: str, keep: int, frees: FilesystemRole) ->
         frees,
         (ROTATED_LOG,),
         stages=lambda context: (RotatedLogs(context.log_paths.pod_logs_dir, keep, context.clock),),
-        examine=lambda _, log_paths: examine(log_paths.pod_logs_dir),
+        examine=lambda _, paths: examine_directory(paths.pod_logs_dir, "the rotated logs"),
     )
-
-
-def examine(pod_logs_dir: str) -> None:
-    """Raises ReclaimError unless rotated logs can be removed below this pod log root."""
-
-    def is_read_only() -> int:
-        with opened(pod_logs_dir) as root:
-            return os.fstatvfs(root).f_flag & os.ST_RDONLY
-
-    try:
-        problem = "it is read-only here (systemd: ReadWritePaths=)" if in_time(is_read_only) else ""
-    except OSError as error:
-        problem = error.strerror or str(error)
-    if problem:
-        raise ReclaimError(f"the rotated logs below {pod_logs_dir} cannot be removed: {problem}")
 
 
 # ---- the plan, from names and ages alone

@@ -15,15 +15,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple
 
 from reclaim.evidence.files_in_use import FilesInUse, files_in_use
 from reclaim.function import GONE, Ready, Refused, Stage
 from reclaim.pod_logs.directories import (
     allocated_bytes,
+    examine_directory,
     identity_of,
     open_beneath,
     opened,
@@ -32,7 +32,6 @@ from reclaim.pod_logs.directories import (
 from reclaim.pod_logs.names import FileIdentity, printable
 from reclaim.services import Runtime
 from reclaim.types import Reason, ReclaimError, RemovalFailed, RuntimeUnavailable, Verdict
-from reclaim.workers import in_time
 from signals.clock import Clock
 from signals.mounts import filesystem_id
 
@@ -80,19 +79,8 @@ class Unit(NamedTuple):
 
 def examine_roots(roots: Iterable[str], what: str, runtime: Runtime) -> None:
     """Raises ReclaimError unless `what` can be removed below each of these directories."""
-
-    def is_read_only(path: str) -> int:
-        with opened(path) as root:
-            return os.fstatvfs(root).f_flag & os.ST_RDONLY
-
     for path in roots:
-        try:
-            read_only = in_time(partial(is_read_only, path))
-            problem = "it is read-only here (systemd: ReadWritePaths=)" if read_only else ""
-        except OSError as error:
-            problem = error.strerror or str(error)
-        if problem:
-            raise ReclaimError(f"{what} below {path} cannot be removed: {problem}")
+        examine_directory(path, what)
     files_in_use(runtime.runtime_path)
 
 
@@ -139,7 +127,7 @@ class UnitStage(Stage):
                         directory, hidden, files_in_use(self.runtime.runtime_path), was_renamed=True
                     )
                     why = self.still_kept(unit) or reason_to_keep(unit, found)
-                except ReclaimError as error:
+                except (ReclaimError, OSError) as error:  # whatever it is, it must not stay hidden
                     why = str(error)
                 if why:
                     give_back(directory, hidden, unit)
@@ -175,7 +163,7 @@ def reason_to_keep(planned: Unit, found: Unit) -> str:
     if found.identity != planned.identity:
         return REPLACED
     used = found.used_at > planned.used_at and not planned.left_behind
-    return found.problem or ("used_lately" if used else "")
+    return found.problem or (USED_LATELY if used else "")
 
 
 def hide(directory: int, unit: Unit) -> bytes:
@@ -201,11 +189,9 @@ def give_back(directory: int, hidden: Unit, unit: Unit) -> None:
         os.unlink(name, dir_fd=directory)
 
 
-@contextmanager
-def directory_of(unit: Unit) -> Iterator[int]:
+def directory_of(unit: Unit) -> AbstractContextManager[int]:
     """The opened directory in which the unit lies. Raises OSError."""
-    with opened(unit.root, *unit.names[:-1]) as directory:
-        yield directory
+    return opened(unit.root, *unit.names[:-1])
 
 
 def measured(directory: int, unit: Unit, used: FilesInUse, *, was_renamed: bool = False) -> Unit:

@@ -32,6 +32,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from reclaim.pod_logs.names import FileIdentity, is_entry_name, printable
+from reclaim.types import ReclaimError
+from reclaim.workers import in_time
 
 OpenBeneath = Callable[[int, bytes], int]
 """Opens the directory of this name beneath an opened directory and returns a descriptor,
@@ -83,6 +85,21 @@ def opened(directory: str, *beneath: bytes) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def examine_directory(path: str, what: str) -> None:
+    """Raises ReclaimError unless `what` can be removed below this configured directory."""
+
+    def is_read_only() -> int:
+        with opened(path) as root:
+            return os.fstatvfs(root).f_flag & os.ST_RDONLY
+
+    try:
+        problem = "it is read-only here (systemd: ReadWritePaths=)" if in_time(is_read_only) else ""
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        raise ReclaimError(f"{what} below {path} cannot be removed: {problem}")
 
 
 def open_beneath(directory: int, name: bytes) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -21,7 +22,7 @@ from eviction.survey.trees import TimeLimit
 from reclaim.evidence.files_in_use import files_in_use
 from reclaim.function import Ready, Refused
 from reclaim.functions.caches import CacheSettings, CacheUnits
-from reclaim.functions.units import HIDDEN
+from reclaim.functions.units import HIDDEN, Unit
 from reclaim.services import Runtime
 from reclaim.types import ReclaimError, RemovalFailed, Verdict
 from reclaim.workers import Workers
@@ -158,6 +159,27 @@ def test_what_a_process_uses_stays(tmp_path: Path, runtime: Runtime, how: str) -
         assert content_of(hub) == before
     later = stage_of(runtime, hub)
     assert [later.remove(each) for each in planned(later)] == [True]
+
+
+class DiskThatFails(CacheUnits):
+    """What is asked for last cannot be read."""
+
+    def still_kept(self, unit: Unit) -> str:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_unit_that_cannot_be_looked_at_any_more_gets_its_name_back(
+    tmp_path: Path, runtime: Runtime
+) -> None:
+    """Nothing stays hidden from those who use it."""
+    hub = tagged(tmp_path / "hub")
+    model(hub, "models--a")
+    stage = DiskThatFails(CacheSettings((str(hub),), 0.0), runtime, SystemClock())
+    before = content_of(hub)
+    (verdict,) = planned(stage)
+    with pytest.raises(RemovalFailed, match="Input/output error"):
+        stage.remove(verdict)
+    assert content_of(hub) == before
 
 
 Change = Callable[[Path, Path], None]

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from reclaim.function import GONE, PassFacts, Ready, ReclaimContext, Refused
-from reclaim.functions.rotated_logs import RotatedLogs, delete_rotated_logs_function, examine
+from reclaim.functions.rotated_logs import RotatedLogs, delete_rotated_logs_function
+from reclaim.pod_logs.directories import examine_directory
 from reclaim.pod_logs.names import LogPaths
 from reclaim.types import Plan, ReclaimError, ReclaimResult, RemovalFailed, Result
 from signals.types import FilesystemRole
@@ -138,16 +139,16 @@ def test_what_is_not_the_kubelets_is_not_entered(logs: Logs) -> None:
 
 def test_a_log_root_that_is_not_there_or_cannot_be_read(logs: Logs) -> None:
     """Under pressure it is no error that there is none; at the start it is, and so is a symlink."""
-    examine(str(logs.root))
+    examine_directory(str(logs.root), "the rotated logs")
     logs.root.rmdir()
     result = logs.call()
     assert (result.outcomes, result.kept, result.error) == ((), (), "")
     told = f"the rotated logs below {logs.root} cannot be removed: "
     with pytest.raises(ReclaimError, match=f"^{told}No such file or directory$"):
-        examine(str(logs.root))
+        examine_directory(str(logs.root), "the rotated logs")
     logs.root.symlink_to(logs.canary.path)
     with pytest.raises(ReclaimError, match="it is a symlink, which is not followed"):
-        examine(str(logs.root))
+        examine_directory(str(logs.root), "the rotated logs")
     logs.root.unlink()
     logs.root.write_text("a file")
     assert logs.call().error == f"{logs.root} cannot be read: Not a directory"
