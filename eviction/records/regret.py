@@ -1,9 +1,9 @@
-"""What removals cost: each removal of an image in the history, joined with the next
-appearance of that image.
+"""What removals cost: each removal of an image or of a unit of a cache in the history, joined with
+its next appearance.
 
 The daemon records when an image that had gone is listed again, by its id or else by its tag,
 whoever removed it (`ReturnedRecordJson`). Here this is joined with the removals of all recorded
-passes. An image that was removed once more had come back in between, too.
+passes. What was removed once more had come back in between, too; of a unit nothing else tells.
 
 Unknown is not "not returned". An image counts as not returned within an hour only if a daemon has
 looked for that long; if the hour is not over, or if none ran all the while, that is what it says.
@@ -18,15 +18,17 @@ from datetime import datetime
 from typing import Any, Literal
 
 from eviction.records.json_shapes import Count, Document, Json, Seconds, Versioned
+from reclaim.functions.caches import CACHE_UNIT
 from reclaim.types import Kind, Result
 
 WINDOWS_SECONDS = {"1h": 3600, "24h": 24 * 3600, "7d": 7 * 24 * 3600}
+COME_BACK = (Kind.IMAGE, CACHE_UNIT)
 FATES = ("returned", "not_returned", "not_over", "unknown")
 
 
 @dataclass(slots=True)
 class Removal:
-    """One removal of an image, by a pass that began at `at` (seconds since the epoch).
+    """One removal, by a pass that began at `at` (seconds since the epoch).
 
     `came_back`: after how many seconds at most; None: it has not been seen since. `returned_bytes`:
     the size of what came back, as the runtime reports it. `missing`: for how many seconds at least
@@ -48,10 +50,10 @@ class Removal:
 
 
 class SumsJson(Document):
-    """Removals of images, and what came back."""
+    """Removals of images and units of caches, and what came back."""
 
     removed: Count
-    """How often an image was removed."""
+    """How often one was removed."""
     returned: Count
     """How often it was seen to come back."""
     within: dict[str, dict[str, Count]]
@@ -69,14 +71,15 @@ class SumsJson(Document):
 
 
 class ImageRegretJson(SumsJson):
-    """The removals of one image."""
+    """The removals of one image or unit."""
 
     name: str
     """Its name."""
 
 
 class RegretJson(SumsJson, Versioned):
-    """What the removals of images have cost: the answer of `reclaimd history --regret`."""
+    """What removals have cost, of images and of units of caches: the answer of `reclaimd history
+    --regret`."""
 
     kind: Literal["Regret"] = "Regret"
     images: list[ImageRegretJson]
@@ -86,8 +89,9 @@ class RegretJson(SumsJson, Versioned):
 def removals_of(
     documents: Iterable[Json], gone: Container[str] = (), until: float | None = None
 ) -> list[Removal]:
-    """The removals of images in these records, the oldest first, each with its next appearance.
-    `gone`: the ids of the images that the daemon remembered as gone at the Unix time `until`."""
+    """The removals of images and units in these records, the oldest first, each with its next
+    appearance. `gone`: the ids of the images that the daemon remembered as gone at the Unix time
+    `until`."""
     found: list[Removal] = []
     missing: dict[str, Removal] = {}  # those that have not come back, by id
     # of what each daemon recorded: until the next one started, maybe nobody looked
@@ -102,7 +106,7 @@ def removals_of(
             removal.returned(at, document["size"])
             removal.missing = min([at, *(end for end in ends if end >= removal.at)]) - removal.at
         for outcome in document.get("removals", ()):
-            if (outcome["kind"], outcome["result"]) != (Kind.IMAGE, Result.REMOVED):
+            if outcome["kind"] not in COME_BACK or outcome["result"] != Result.REMOVED:
                 continue
             image_id = outcome["id"]
             if image_id in missing:

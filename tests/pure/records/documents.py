@@ -24,11 +24,15 @@ LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
 
 
 def outcome(
-    number: int, name: str = "", result: Result = Result.REMOVED, error: str = ""
+    number: int,
+    name: str = "",
+    result: Result = Result.REMOVED,
+    error: str = "",
+    kind: str = Kind.IMAGE,
 ) -> Outcome:
-    """One image after a pass."""
+    """One image after a pass, or what else can go."""
     verdict = Verdict(
-        Kind.IMAGE,
+        kind,
         image_id(number),
         name or f"registry.example/app:{number}",
         Action.REMOVE,

@@ -19,7 +19,8 @@ from eviction.records.json_shapes import to_json
 from eviction.records.pass_json import outcome_json, pass_json
 from eviction.records.regret import WINDOWS_SECONDS, Removal, images_of, regret_of, removals_of
 from eviction.records.store import LARGEST_RECORD_BYTES
-from reclaim.types import ReclaimResult, Result
+from reclaim.functions.caches import CACHE_UNIT
+from reclaim.types import Kind, ReclaimResult, Result
 from signals.quantity import parse_duration
 from tests.expected import expect
 from tests.pure.records.documents import (
@@ -40,7 +41,13 @@ NAMES = st.text(max_size=600) | st.binary(max_size=300).map(
     lambda name: name.decode("utf-8", "surrogateescape")
 )
 LONG = "registry.example/" + "team/" * 30 + "app:1.2"
-WENT = ("removed", "failed", "parked")
+WENT = {
+    "removed": (Result.REMOVED, Kind.IMAGE),
+    "failed": (Result.FAILED, Kind.IMAGE),
+    "parked": (Result.PARKED, Kind.IMAGE),
+    "unit": (Result.REMOVED, CACHE_UNIT),
+    "container": (Result.REMOVED, Kind.CONTAINER),
+}
 SOME = [outcome(1), outcome(2, LONG, Result.FAILED, error="it is busy")]
 DOCUMENTS = list(
     documents_of(
@@ -209,8 +216,9 @@ def removals_in(story: str, gone: str = "", until: str = "") -> list[Removal]:
                 case "ended":
                     records.append(parked_ended_record(outcome(int(number)), at))
         if what in WENT:
+            result, kind = WENT[what]
             record = pass_of(
-                [outcome(int(image), result=Result(what)) for image in images], identity=time
+                [outcome(int(image), result=result, kind=kind) for image in images], identity=time
             )
             records += pass_records(replace(record, started_wall=at), at + 60)
     known = WALL + parse_duration(until) if until else None
@@ -238,13 +246,15 @@ JOINED = """
 30s returned 1, 0 removed 1                                                               | 1@0.0:30.0
 0 parked 1, 90s ended 1                                                                   | 1@90.0:None
 0 removed 1, 2h removed 1                                                                 | 1@0.0:7200.0 1@7200.0:None
+0 unit 1, 2h unit 1, 3h container 1                                                       | 1@0.0:7200.0 1@7200.0:None
 """
 
 
 @pytest.mark.parametrize("row", JOINED.strip().splitlines())
 def test_a_removed_image_is_joined_with_its_next_appearance(row: str) -> None:
     """Or with that of its tag; which may be before the end of the pass. A removal that ended late
-    counts, one that failed does not; one that is removed again had come back."""
+    counts, one that failed does not; what is removed again had come back, a unit of a cache, too.
+    Containers do not."""
     story, found = map(str.strip, row.split("|"))
     assert found == " ".join(
         f"{int(each.id[7:15], 16)}@{each.at - WALL}:{each.came_back}" for each in removals_in(story)
