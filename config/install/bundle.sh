@@ -47,7 +47,7 @@ step "fetching and building wheels: the program, and what it needs"
 {
   "$made" -I -m pip --disable-pip-version-check wheel --progress-bar off --use-pep517 --wheel-dir "$work/wheels" \
     "$root$extras" || : >"$work/failed"
-} | sed -u -n 's/^Collecting \([A-Za-z0-9._-]*\).*/    \1/p' >&2
+} | sed -u -n -e 's/^Collecting \([A-Za-z0-9._-]*\).*/    \1/p' -e 's|^Processing .*/\([^-]*\)-.*\.whl.*|    \1|p' >&2
 [ ! -e "$work/failed" ] || exit 1
 
 wheel=$(basename "$work"/wheels/reclaimd-*.whl)

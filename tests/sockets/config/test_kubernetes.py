@@ -435,9 +435,7 @@ def alike(objects: Objects) -> dict[tuple[str, str], Any]:
 def test_the_chart_makes_what_kustomize_renders(components: Components) -> None:
     """Object by object, and list by list."""
     values = {name: value for each in components for name, value in VALUES[each].items()}
-    objects = charted(TREE, **values)
-    assert len(objects) == len(rendered(components))
-    assert alike(objects) == alike(rendered(components))
+    assert alike(charted(TREE, **values)) == alike(rendered(components))
 
 
 def test_the_chart_is_packed_and_takes_values(tmp_path: Path) -> None:
@@ -448,8 +446,7 @@ def test_the_chart_is_packed_and_takes_values(tmp_path: Path) -> None:
     assert code == 0, told + errors
     helm("package", str(TREE), "--destination", str(tmp_path))
     (archive,) = tmp_path.iterdir()
-    container = {"name": "reclaimd", "resources": {"limits": {"memory": "512Mi"}}}
-    spec = {"nodeSelector": {"disk": "small"}, "containers": [container]}
+    spec = {"nodeSelector": {"disk": "small"}}
     objects = charted(
         archive,
         "disks",
@@ -466,8 +463,6 @@ def test_the_chart_is_packed_and_takes_values(tmp_path: Path) -> None:
     assert container_of(objects)["image"] == "registry.example/reclaimd@sha256:00"
     assert pod["imagePullSecrets"] == [{"name": "a"}]
     assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "disk": "small"}
-    limits = container_of(objects)["resources"]["limits"]
-    assert limits == {"memory": "512Mi", "ephemeral-storage": "64Mi"}
     assert of_kind(objects, "RoleBinding")["subjects"][0]["namespace"] == "disks"
     places = {one["metadata"].get("namespace") for one in objects if "Role" not in one["kind"]}
     assert places == {"disks"}
