@@ -210,7 +210,7 @@ def test_the_image_is_small_and_has_a_bill_of_materials(buildah: Buildah, contai
     ]
     assert {"h2", "pydantic", "pyyaml"} <= {re.split("[/@]", purl)[1] for purl in needs}
     assert needs <= {each["bom-ref"] for each in components}
-    labels = json.loads(buildah("inspect", "--format", "{{json .OCIv1.Config.Labels}}", container))
+    labels = json.loads(buildah("inspect", container))["OCIv1"]["config"]["Labels"]
     said = {name.removeprefix("org.opencontainers.image."): text for name, text in labels.items()}
     assert said["version"] == subject["version"]
     assert (said["title"], said["licenses"]) == ("reclaimd", "Apache-2.0")
