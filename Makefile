@@ -120,7 +120,7 @@ check: development
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=$(VENV) --pyi_out=$(VENV) $(PROTOS)
 	@for made in $(PROTOS:.proto=_pb2.py) $(PROTOS:.proto=_pb2.pyi); do diff $(VENV)/$$made $$made || exit 1; done
 	@rm -rf $(MADE); $(BIN)/python .ci/schemas.py $(MADE); $(BIN)/python .ci/manual.py $(MADE)
-	@for made in schema man completions; do diff -r $(MADE)/$$made config/$$made || exit 1; done
+	@for made in schema man completions kubernetes/values.schema.json; do diff -r $(MADE)/$$made config/$$made || exit 1; done
 	@.ci/lines
 
 fuzz: development
