@@ -6,6 +6,7 @@
 # make install  installs program, units and manual on this node and starts the service (DESTDIR=: below another root). Run
 #               it again to upgrade. make uninstall removes them (PURGE=1: configuration and state too)
 # make bundle   makes an archive in dist/ that installs without a network; make wheel: wheel and source distribution, there
+#               (SOURCE=https://…/: where links and pictures of the page of a package index lead to)
 # make coverage shows what the tests of pure code, the simulation and the sockets do not reach (report/coverage)
 # make check    checks format, lint, types, import contracts and generated files; prints how many lines each package has
 # make fuzz     feeds 100 000 inputs to everything that reads text (FUZZ_INPUTS=n for another number)
@@ -107,7 +108,8 @@ bundle:
 # The time in both is that of the last commit, so that the same sources make the same files.
 wheel: development
 	@rm -f dist/*.whl
-	@SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" $(BIN)/python -m hatchling build --directory dist
+	@RECLAIMD_SOURCE='$(SOURCE)' SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" \
+	  $(BIN)/python -m hatchling build --directory dist
 
 check: development
 	$(BIN)/ruff format --check .
@@ -118,7 +120,7 @@ check: development
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=$(VENV) --pyi_out=$(VENV) $(PROTOS)
 	@for made in $(PROTOS:.proto=_pb2.py) $(PROTOS:.proto=_pb2.pyi); do diff $(VENV)/$$made $$made || exit 1; done
 	@rm -rf $(MADE); $(BIN)/python .ci/schemas.py $(MADE); $(BIN)/python .ci/manual.py $(MADE)
-	@for made in schema man completions; do diff -r $(MADE)/$$made config/$$made || exit 1; done
+	@for made in schema man completions kubernetes/values.schema.json; do diff -r $(MADE)/$$made config/$$made || exit 1; done
 	@.ci/lines
 
 fuzz: development

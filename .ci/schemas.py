@@ -1,8 +1,9 @@
 """The JSON Schemas of the documents that programs read from us and write for us,
 generated from the types.
 
-`.ci/schemas.py DIRECTORY` writes them below `DIRECTORY/schema`; `make check` fails if those in
-`config/schema` differ. A file is named for what it describes and its version.
+`.ci/schemas.py DIRECTORY` writes them below `DIRECTORY/schema`, and that of the Helm chart's values
+into the chart; `make check` fails if those below `config` differ. A file is named for what it
+describes and its version.
 """
 
 from __future__ import annotations
@@ -103,6 +104,50 @@ def scenario_schema(name: str) -> Schema:
     return schema
 
 
+def values_schema() -> Schema:
+    """The schema of the Helm chart's values: draft 7, as older versions of Helm know no other.
+
+    Of the configuration it has each field and of which types it is. Helm's regular expressions are
+    Go's, which cannot say what ours do; the program looks at the values themselves.
+    """
+    switch = {"type": "boolean"}
+    image = {
+        "repository": {"type": "string", "pattern": "^[^@]+$"},
+        "tag": {"type": "string"},
+        "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
+        "pullSecrets": {"type": "array", "items": {"type": "string"}},
+    }
+    fields = {
+        name: {"type": sorted(_types(field))}
+        for name, field in configuration_schema("")["properties"].items()
+        if name not in ("apiVersion", "kind")  # the chart adds them
+    }
+    values = {
+        "image": _closed(image),
+        "runtime": {"enum": ["containerd", "cri-o", "k3s"]},
+        **dict.fromkeys(("dryRun", "kubelet", "events", "prometheus"), switch),
+        "configuration": _closed(fields),
+        "daemonSet": {"type": "object"},
+        "global": {"type": "object"},
+    }
+    return {"$schema": "http://json-schema.org/draft-07/schema#", **_closed(values)}
+
+
+def _types(field: Schema) -> set[str]:
+    """The types that values of a field may have."""
+    alternatives = [*field.get("anyOf", ()), *field.get("oneOf", ())]
+    if alternatives:
+        return set().union(*map(_types, alternatives))
+    if "enum" in field:
+        return {"boolean" if isinstance(value, bool) else "string" for value in field["enum"]}
+    return {field.get("type", "object")}
+
+
+def _closed(properties: Schema) -> Schema:
+    """An object with these fields, and no other."""
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
 def schemas() -> dict[str, Schema]:
     """Every schema by the name of its file."""
     return {
@@ -117,9 +162,10 @@ def schemas() -> dict[str, Schema]:
 
 def documents() -> list[tuple[str, str]]:
     """Every file: its path below `config/`, and its text."""
+    made = {f"schema/{name}": schema for name, schema in schemas().items()}
+    made["kubernetes/values.schema.json"] = values_schema()
     return [
-        (f"schema/{name}", json.dumps(each, indent=2, ensure_ascii=False) + "\n")
-        for name, each in schemas().items()
+        (path, json.dumps(each, indent=2, ensure_ascii=False) + "\n") for path, each in made.items()
     ]
 
 

@@ -21,6 +21,7 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PAGES = (
     INSTALLATION,
     CONTRIBUTING,
+    ROOT / "SECURITY.md",
     *sorted(page for room in ROOMS for page in (ROOT / room).rglob("*.md")),
 )
 

@@ -341,7 +341,7 @@ complete -c reclaimd -n '__fish_seen_subcommand_from uninstall' -l purge -d 'als
 complete -c reclaimd -n '__fish_seen_subcommand_from manifests' -s h -l help -d 'show this help message and exit'
 complete -c reclaimd -n '__fish_seen_subcommand_from manifests' -a 'base cri-o events k3s kubelet prometheus shadow' -d 'one of base, cri-o, events, k3s, kubelet, prometheus, shadow'
 complete -c reclaimd -n '__fish_seen_subcommand_from manifests' -l image -x -d 'the image of the pods; default: reclaimd:VERSION'
-complete -c reclaimd -n '__fish_seen_subcommand_from manifests' -l kustomize -r -F -d 'write the kustomize base and components there, and no more'
+complete -c reclaimd -n '__fish_seen_subcommand_from manifests' -l kustomize -r -F -d 'write the kustomize tree there, which is a Helm chart, too; no more'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -s h -l help -d 'show this help message and exit'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l config -r -F -d 'the file; default: $RECLAIMD_CONFIG, else /etc/reclaimd/reclaimd.yaml; empty: none'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l config-dir -r -F -d 'drop-in directory: *.conf, in the order of their names'

@@ -190,7 +190,7 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
     if find_spec("grpc") is None:
         _exit_usage(
             "the embedded runtime needs grpcio, which is not installed:"
-            " pip install 'reclaimd[drill]'"
+            " pip install 'reclaimd[drill]', or uvx 'reclaimd[drill]' drill"
         )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the node is removed
     with exit_on(EXIT_USAGE, EmbeddedNodeError, "the embedded node needs filesystems of its own: "):

@@ -18,7 +18,7 @@ from eviction.shipped import shipped
 WITHOUT_CONFIGURATION = True
 OPTIONS = {
     "--image IMAGE": "the image of the pods; default: reclaimd:VERSION",
-    "--kustomize DIR": "write the kustomize base and components there, and no more",
+    "--kustomize DIR": "write the kustomize tree there, which is a Helm chart, too; no more",
 }
 
 

@@ -41,6 +41,8 @@ OPTIONS = {"--help", "--version", *re.findall(r"\\fB(--[a-z-]+)\\fR", MANUAL)}
 OF_OTHERS = {"--now", "--prune", "--repair"}  # systemctl, crictl, crio
 OF_OTHERS |= {"--no-deps", "--python", "--no-cache-dir", "--no-compile"}  # pip
 OF_OTHERS |= {"--disk"}  # of the benches
+OF_OTHERS |= {"--namespace", "--set"}  # helm
+OF_OTHERS |= {"--certificate-oidc-issuer", "--certificate-identity-regexp"}  # cosign
 
 
 # ---- links
