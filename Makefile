@@ -15,7 +15,7 @@
 # make kubelet  runs the tests beside a real kubelet, and a few fills of a node. KUBELET=, KUBE_APISERVER= and ETCD= name the
 #               programs if they are not on the PATH, KUBE_CONTROLLER_MANAGER= one that only some tests need, CRIO= a CRI-O
 #               in place of containerd (pinns beside it)
-# make picture  redraws the picture of a drill (the README's: .venv/bin/python -m tests.kubelet.bench page)
+# make picture  redraws the README's pictures: of a drill, which it runs, and of the stored fills beside a kubelet
 # make site     makes a page for the web of what is stored and of a drill, in dist/site (SOURCE=https://…/: where the files
 #               of the repository are on the web)
 # make manual   regenerates man page and shell completions from the parsers
@@ -142,8 +142,9 @@ kubelet: development
 	@$(BIN)/python -m tests.kubelet.bench matrix --filesystem ext4 --filesystem xfs --runs 1 --into report/matrix
 
 picture: development
-	@$(BIN)/reclaimd drill pressured-node --report report
-	$(BIN)/python -m tests.picture report/drill-pressured-node.html config/pictures/pressured-node.svg
+	@$(BIN)/reclaimd drill tests/drill/filling-disk.yaml --report report
+	$(BIN)/python -m tests.moving_picture report/drill-filling-disk.json
+	$(BIN)/python -m tests.kubelet.bench page
 
 site: development
 	@$(BIN)/reclaimd drill pressured-node --report report

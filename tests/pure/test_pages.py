@@ -8,12 +8,10 @@ import re
 import tomllib
 from collections import Counter
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from eviction.decision.reclaim_table import RECLAIM_TABLE
-from eviction.drill.scenario import find_scenario
 from eviction.records.attribution import About
 from eviction.wording.explain import REASONS
 from reclaim.evidence.states import Why
@@ -31,7 +29,6 @@ from tests.pages import (
     prose,
     words,
 )
-from tests.picture import NAMESPACE
 from tests.repository import ROOT
 
 TEXT = "\n".join(page.read_text() for page in PAGES)
@@ -126,21 +123,6 @@ def test_the_table_of_rows_is_that_of_the_code(role: FilesystemRole) -> None:
     assert (
         f"| `{role}.available`, `{role}.inodesFree` | {' | '.join(cells)} |" in EVICTION.read_text()
     )
-
-
-# ---- the picture
-
-
-def test_the_picture_is_small_and_of_the_scenario_that_make_run_runs() -> None:
-    """As `make picture` draws it: one sheet, nothing loaded from anywhere, everything held."""
-    svg = (ROOT / "config" / "pictures" / "pressured-node.svg").read_text()
-    assert len(svg) < 32 * 1024
-    picture = ElementTree.fromstring(svg)  # noqa: S314 # our own
-    shown = [element.text or "" for element in picture.iter(f"{{{NAMESPACE}}}text")]
-    scenario = find_scenario("pressured-node")
-    assert shown[0] == f"{scenario.name}: everything held"
-    assert " ".join(shown[1:4]).startswith(scenario.why)
-    assert not re.search(r"https?://|url\(", svg.replace(NAMESPACE, ""))
 
 
 # ---- the safety case
