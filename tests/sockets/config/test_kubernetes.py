@@ -23,8 +23,7 @@ from eviction.configuration.effective import Configuration, load
 from eviction.configuration.fingerprint import USUAL_DIRECTORY, USUAL_FILE
 from eviction.configuration.kubelet_ways import IdentityFiles
 from eviction.surface.kubernetes_events import NAMESPACE
-from tests.pages import EVICTION as PAGE
-from tests.pages import code_blocks
+from tests.pages import DOCS, code_blocks
 from tests.pure.configuration.test_told import OURS
 from tests.reclaimd_process import reclaimd_here
 from tests.repository import ROOT
@@ -197,7 +196,7 @@ def test_the_overlay_of_the_page_renders(tmp_path: Path) -> None:
     """It is one of ours but for where it lies, and its drop-in comes last."""
     (example,) = (
         yaml.safe_load(block)
-        for block in code_blocks(PAGE, "yaml")
+        for block in code_blocks(DOCS / "install.md", "yaml")
         if "kind: Kustomization" in block
     )
     rest = {key: example[key] for key in example.keys() - {"apiVersion", "kind", "resources"}}
