@@ -62,7 +62,8 @@ def test_a_wheel_holds_config_and_docs_beside_the_code_and_nothing_twice(wheel: 
         head, _, description = archive.read(name).decode().partition("\n\n")
     trees = ("config", "docs")
     data = tuple(f"eviction/{tree}/" for tree in trees)
-    here = {path.relative_to(ROOT) for tree in trees for path in (ROOT / tree).rglob("*.*")}
+    files = [path for tree in trees for path in (ROOT / tree).rglob("*") if path.is_file()]
+    here = {path.relative_to(ROOT) for path in files}
     beside = {Path(name).relative_to("eviction") for name in names if name.startswith(data)}
     assert beside == {path for path in here if "__pycache__" not in path.parts}
     assert len(names) == len(set(names))
