@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif topic in (found := explained()):
         text = f"{found[topic]}\n"
     else:
-        topics = (*COMMANDS, CONFIGURATION, *found)
+        topics = sorted({*COMMANDS, CONFIGURATION, *found})
         exit_with(
             EXIT_USAGE,
             unknown("topic", topic, topics, otherwise="reclaimd --help lists the commands"),
@@ -56,8 +56,7 @@ def explained() -> dict[str, str]:
     """What the pages say of each finding of doctor, alert and word, without links."""
     pages = [shipped(f"{name}.md", "docs").read_text(encoding="utf-8") for name in EXPLAINED]
     text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", "\n".join(pages))
-    parts = re.split(r"\n*^#+ (.+)\n\n", text, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
+    return dict(re.findall(r"^### ([^\n]+)\n\n(.+?)\n+(?=#|\Z)", text, re.MULTILINE | re.DOTALL))
 
 
 def help_of_configuration() -> str:
