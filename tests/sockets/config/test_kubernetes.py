@@ -211,6 +211,13 @@ def test_the_overlay_of_the_page_renders(tmp_path: Path) -> None:
     assert container_of(objects)["image"] == f"registry.example/{IMAGE}"
 
 
+def test_the_patch_for_selinux_applies() -> None:
+    """That of the page on distributions, for OpenShift."""
+    (example,) = code_blocks(DOCS / "distributions.md", "yaml")
+    objects = overlay(("cri-o", "kubelet"), {}, **yaml.safe_load(example))
+    assert pod_of(objects)["securityContext"]["seLinuxOptions"] == {"type": "spc_t"}
+
+
 @every_case
 def test_what_the_configuration_names_is_mounted(components: Components, tmp_path: Path) -> None:
     """The socket, the images, state, logs; the lock and the control socket are the host's; probes
