@@ -16,8 +16,7 @@
 #               programs if they are not on the PATH, KUBE_CONTROLLER_MANAGER= one that only some tests need, CRIO= a CRI-O
 #               in place of containerd (pinns beside it)
 # make picture  redraws the README's pictures: of a drill, which it runs, and of the stored fills beside a kubelet
-# make site     makes a page for the web of what is stored and of a drill, in dist/site (SOURCE=https://…/: where the files
-#               of the repository are on the web)
+# make site     makes a site of docs/, in dist/site, that loads nothing from elsewhere (SITE_URL=https://…/: where it will be)
 # make manual   regenerates man page and shell completions from the parsers
 # make manifests renders them anew with kubectl
 # make schema   regenerates the JSON Schemas from the types
@@ -147,8 +146,7 @@ picture: development
 	$(BIN)/python -m tests.kubelet.bench page
 
 site: development
-	@$(BIN)/reclaimd drill pressured-node --report report
-	@$(BIN)/python -m tests.site report/drill-pressured-node.html dist/site '$(SOURCE)'
+	@$(BIN)/python -m mkdocs build --quiet --strict --config-file config/mkdocs.yml
 
 manual: development
 	$(BIN)/python .ci/manual.py config

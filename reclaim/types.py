@@ -129,7 +129,7 @@ class Worded(StrEnum):
 class Reason(Worded):
     """Why an object is removed or kept.
 
-    `reclaim/README.md` documents each word; other functions may define their own.
+    `docs/functions.md` documents each word; other functions may define their own.
     """
 
     # removed

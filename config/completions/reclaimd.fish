@@ -376,4 +376,4 @@ complete -c reclaimd -n '__fish_seen_subcommand_from drill' -s o -l output -x -a
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l logging-format -x -a 'text json' -d 'log format'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -s v -l verbosity -x -d 'run: 1 or more: debug events, too; drill: 1: every pass, object and expectation, 2 or more: its log, too'
 complete -c reclaimd -n '__fish_seen_subcommand_from help' -s h -l help -d 'show this help message and exit'
-complete -c reclaimd -n '__fish_seen_subcommand_from help' -a 'run reclaim check plan why status pause resume reload top history config doctor ballast xfs-hint install uninstall manifests drill help configuration' -d 'a command, or configuration'
+complete -c reclaimd -n '__fish_seen_subcommand_from help' -a 'run reclaim check plan why status pause resume reload top history config doctor ballast xfs-hint install uninstall manifests drill help configuration' -d 'a command, configuration, a finding of doctor, an alert, or a word'

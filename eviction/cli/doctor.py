@@ -57,4 +57,6 @@ def lines(findings: tuple[Finding, ...]) -> list[str]:
         ]
     counts = Counter(str(finding.level) for finding in findings)
     total = ", ".join(counted(counts[level], level) for level in sorted(counts))
-    return [*texts, *([""] if texts else []), total or "nothing wrong or risky was found"]
+    if not texts:
+        return ["nothing wrong or risky was found"]
+    return [*texts, "", f"{total}; more about each, by its name: reclaimd help {findings[0].check}"]

@@ -3,7 +3,7 @@
 Fields are named as in the file, in snake case and with their unit: `age` in the file is
 `age_seconds` here. The file writes amounts, percentages and durations as text, as in a Kubernetes
 configuration (`24Mi`, `10%`, `1m30s`); here they are bytes, inodes or seconds. Reading stops at
-the first problem, with one sentence that names the file and the field. `eviction/drill/README.md`
+the first problem, with one sentence that names the file and the field. `docs/drill.md`
 is a guide with an example.
 """
 

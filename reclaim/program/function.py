@@ -2,7 +2,7 @@
 
 A pass runs the program once. *Removed* means that it exited with 0; what it achieved is what the
 filesystem has gained, measured as after any removal. A dry run asks it for a plan instead. What a
-program is told, and what its plan looks like, is on the page (`reclaim/README.md`, Programs of
+program is told, and what its plan looks like, is on the page (`docs/functions.md`, Programs of
 your own).
 
 **Its file.** Nobody untrusted could have put it there, and the file that was checked is the one

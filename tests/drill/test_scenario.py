@@ -46,7 +46,7 @@ from tests.mutations import mutations
 from tests.nodes import faults
 from tests.nodes.faults import CODES
 from tests.nodes.full_server import METHODS
-from tests.pages import DRILL, code_blocks
+from tests.pages import DOCS, code_blocks
 from tests.schemas import problems, schema_of, validator
 
 HERE = Path(__file__).parent
@@ -165,7 +165,7 @@ def test_a_scenario_is_found_by_its_name_or_path(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(json.dumps(document()))
     assert find_scenario(str(path)) == scenario()
-    (example,) = code_blocks(DRILL, "yaml")
+    (example,) = code_blocks(DOCS / "drill.md", "yaml")
     path.write_text(example)
     assert find_scenario(str(path)).faults
 

@@ -10,7 +10,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 
+from eviction.cli.help import explained
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.records.attribution import About
 from eviction.wording.explain import REASONS
@@ -18,9 +20,8 @@ from reclaim.evidence.states import Why
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, EventReason
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
 from tests.pages import (
-    EVICTION,
+    DOCS,
     PAGES,
-    RECLAIM,
     SAFETY_CASE,
     anchors,
     headings,
@@ -40,6 +41,7 @@ OF_OTHERS |= {"--no-deps", "--python", "--no-cache-dir", "--no-compile"}  # pip
 OF_OTHERS |= {"--disk"}  # of the benches
 OF_OTHERS |= {"--namespace", "--set"}  # helm
 OF_OTHERS |= {"--certificate-oidc-issuer", "--certificate-identity-regexp"}  # cosign
+OF_OTHERS |= {"--data-dir", "--ephemeral-storage-local-ssd"}  # k3s, GKE
 
 
 # ---- links
@@ -104,12 +106,12 @@ def test_every_target_of_make_exists(target: str) -> None:
 
 @pytest.mark.parametrize(
     ("page", "listed"),
-    [(RECLAIM, REASONS), (RECLAIM, About), (RECLAIM, Why), (EVICTION, EventReason)],
+    [("functions", REASONS), ("functions", About), ("functions", Why), ("monitoring", EventReason)],
     ids=["reasons", "remarks", "doubts", "reasons of events"],
 )
-def test_every_word_of_a_closed_list_is_documented(page: Path, listed: type[object]) -> None:
+def test_every_word_of_a_closed_list_is_documented(page: str, listed: type[object]) -> None:
     """Each has a place on its page."""
-    assert {str(word) for word in listed} - words(page) == set()  # type: ignore[attr-defined] # enumerations and a table
+    assert {str(word) for word in listed} - words(DOCS / f"{page}.md") == set()  # type: ignore[attr-defined] # enumerations and a table
 
 
 @pytest.mark.parametrize("role", KUBELET_ROLES)
@@ -120,9 +122,30 @@ def test_the_table_of_rows_is_that_of_the_code(role: FilesystemRole) -> None:
         ", ".join(letters[f] for f in RECLAIM_TABLE[layout][role]) or "(none)"
         for layout in FsLayout
     ]
-    assert (
-        f"| `{role}.available`, `{role}.inodesFree` | {' | '.join(cells)} |" in EVICTION.read_text()
-    )
+    row = f"| `{role}.available`, `{role}.inodesFree` | {' | '.join(cells)} |"
+    assert row in (DOCS / "configuration.md").read_text()
+
+
+RULES = yaml.safe_load((ROOT / "config" / "prometheus" / "rules.yaml").read_text())
+RUNBOOKS = {
+    rule["alert"]: rule["annotations"]["runbook_url"]
+    for group in RULES["groups"]
+    for rule in group["rules"]
+    if "alert" in rule
+}
+
+
+def test_help_has_a_paragraph_for_each_finding_and_alert() -> None:
+    """Each finding that is printed somewhere, and no other; an alert's runbook is where it says."""
+    told = explained()
+    findings = re.findall(r"^### (.+)$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    printed = (Path(__file__).parent / "doctor.txt").read_text()
+    assert {*re.findall(r"\[([a-z-]+)\]$", printed, re.MULTILINE)} <= {*findings}
+    code = "\n".join(path.read_text() for path in (ROOT / "eviction").rglob("*.py"))
+    assert [name for name in findings if f'"{name}"' not in code] == []
+    assert all(told[name] for name in (*findings, *RUNBOOKS))
+    assert {alert: f"docs/monitoring.md#{alert.lower()}" for alert in RUNBOOKS} == RUNBOOKS
+    assert {url.partition("#")[2] for url in RUNBOOKS.values()} <= anchors(DOCS / "monitoring.md")
 
 
 # ---- the safety case

@@ -30,11 +30,13 @@ from tests.console_pages import Step, steps_of, with_outputs
 from tests.nodes.crowded_node import build_crowded_node
 from tests.nodes.own_root import ENVIRONMENT, OwnRoot
 from tests.nodes.real_node import GIB, RealNode
-from tests.pages import FIRST_HOUR, INSTALLATION, code_blocks
+from tests.pages import DOCS, INSTALLATION, code_blocks
 from tests.real_node.conftest import NodeFactory
 from tests.reclaimd_process import came_true
 
-pytestmark = pytest.mark.house("config/examples/first-hour.md")
+pytestmark = pytest.mark.house("docs/first-hour.md")
+
+FIRST_HOUR = DOCS / "first-hour.md"
 
 UPDATE = os.environ.get("UPDATE_PAGES") == "1"
 ENDED = "the command has ended with"

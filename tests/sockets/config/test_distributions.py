@@ -56,15 +56,18 @@ def test_a_wheel_is_made_the_same_each_time(wheel: Path, tmp_path: Path) -> None
     assert checked == f"{wheel}: OK\n"
 
 
-def test_a_wheel_holds_all_of_config_beside_the_code_and_nothing_twice(wheel: Path) -> None:
+def test_a_wheel_holds_config_and_docs_beside_the_code_and_nothing_twice(wheel: Path) -> None:
     """What the program installs and prints, and the examples; no byte code. An index can show its
     description, as `twine check --strict` asks: what it is written in is said."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         (name,) = [name for name in names if name.endswith(".dist-info/METADATA")]
         head, _, description = archive.read(name).decode().partition("\n\n")
-    here = {path.relative_to(ROOT) for path in (ROOT / "config").rglob("*") if path.is_file()}
-    beside = {Path(name).relative_to("eviction") for name in names if "eviction/config/" in name}
+    trees = ("config", "docs")
+    data = tuple(f"eviction/{tree}/" for tree in trees)
+    files = [path for tree in trees for path in (ROOT / tree).rglob("*") if path.is_file()]
+    here = {path.relative_to(ROOT) for path in files}
+    beside = {Path(name).relative_to("eviction") for name in names if name.startswith(data)}
     assert beside == {path for path in here if "__pycache__" not in path.parts}
     assert len(names) == len(set(names))
     assert not [name for name in names if "__pycache__" in name]

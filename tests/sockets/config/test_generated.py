@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ from tests.repository import ROOT
 from tests.schemas import SCHEMAS, problems, schema_of, strict_validator, validator
 
 CONFIG = ROOT / "config"
+LOADED = re.compile(
+    r"<(?:link|script|img|iframe)\b[^>]*?[\"' =](https?:[^\"'> ]+)|url\((https?:|//)"
+)
 
 
 # ---- schemas
@@ -210,3 +214,21 @@ def test_its_records_of_images_are_restored() -> None:
         key: pytest.approx(document["saved"]["wall"] - image["first_detected"])
         for key, image in document["images"].items()
     }
+
+
+# ---- the site
+
+
+@pytest.mark.house("docs", "config/mkdocs.yml")
+def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    """Each page is there, each link and heading too (`--strict`); no script, style, font or picture
+    is another host's."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--config-file"]
+    made = subprocess.run(
+        [*command, CONFIG / "mkdocs.yml", "--site-dir", tmp_path], capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    pages = [*tmp_path.rglob("*.html")]
+    assert len(pages) == len([*(ROOT / "docs").iterdir()]) + 1, "404.html"
+    for path in [*pages, *tmp_path.rglob("*.css")]:
+        assert not LOADED.findall(path.read_text()), path

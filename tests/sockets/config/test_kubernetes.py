@@ -25,8 +25,7 @@ from eviction.configuration.effective import Configuration, load
 from eviction.configuration.fingerprint import USUAL_DIRECTORY, USUAL_FILE
 from eviction.configuration.kubelet_ways import IdentityFiles
 from eviction.surface.kubernetes_events import NAMESPACE
-from tests.pages import EVICTION as PAGE
-from tests.pages import code_blocks
+from tests.pages import DOCS, code_blocks
 from tests.pure.configuration.test_told import OURS
 from tests.reclaimd_process import reclaimd_here
 from tests.repository import ROOT
@@ -199,7 +198,7 @@ def test_the_overlay_of_the_page_renders(tmp_path: Path) -> None:
     """It is one of ours but for where it lies, and its drop-in comes last."""
     (example,) = (
         yaml.safe_load(block)
-        for block in code_blocks(PAGE, "yaml")
+        for block in code_blocks(DOCS / "install.md", "yaml")
         if "kind: Kustomization" in block
     )
     rest = {key: example[key] for key in example.keys() - {"apiVersion", "kind", "resources"}}
@@ -212,6 +211,13 @@ def test_the_overlay_of_the_page_renders(tmp_path: Path) -> None:
     assert (found["margin"], found["dryRun"]) == ("8%", True)
     assert found["keepImages"] == ["registry.example/base/*"]
     assert container_of(objects)["image"] == f"registry.example/{IMAGE}"
+
+
+def test_the_patch_for_selinux_applies() -> None:
+    """That of the page on distributions, for OpenShift."""
+    (example,) = code_blocks(DOCS / "distributions.md", "yaml")
+    objects = overlay(("cri-o", "kubelet"), {}, **yaml.safe_load(example))
+    assert pod_of(objects)["securityContext"]["seLinuxOptions"] == {"type": "spc_t"}
 
 
 @every_case
