@@ -22,12 +22,14 @@ from eviction.records.history import RecordJson
 from eviction.records.json_shapes import Json, Versioned
 from eviction.records.observations_json import timestamp
 from eviction.records.pass_json import shortened
+from eviction.records.passes import PassResult
 from eviction.records.regret import RegretJson, SumsJson, regret_of, removals_of
 from eviction.types import EvictionError
+from eviction.wording.explain import frees_in_words
 from eviction.wording.tables import needed_in_words, table
 from signals.quantity import QuantityError, format_bytes, format_duration, parse_duration
 
-HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREED", "REASON", "PASS")
+HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREES", "REASON", "PASS")
 REGRET_HEADS = ("NAME", "REMOVED", "CAME BACK", "SOONEST", "FREED", "PULLED AGAIN", "PER GIB FREED")
 WINDOW_HEADS = ("WITHIN", "CAME BACK", "DID NOT", "NOT OVER YET", "NOT KNOWN")
 BLANK = ("-",) * len(HEADS)  # what an event has not
@@ -154,14 +156,15 @@ def history_lines(documents: Iterable[Json], width: int | None = None) -> list[s
 
 def _rows(document: Json) -> Iterator[Sequence[str]]:
     """The first columns of `HEADS`, for each removal and for the record itself."""
-    at = document["time"][:19].replace("T", " ")
+    at = f"{document['time'][:19]}Z"
     kind = document["kind"]
     identity = document.get("id") or document.get("pass") or "-"
     for removal in document.get("removals", ()):
         result = removal["result"]
-        size = _bytes(removal["size"])
-        freed = _bytes(removal["freed"]["bytes"]) if result == "removed" else "-"
-        removed = removal["kind"], shortened(removal["name"]), size, freed
+        size = removal["size"]
+        freed = removal["freed"]["bytes"]
+        frees = frees_in_words(result, freed=freed, frees=removal.get("frees"), size=size)
+        removed = removal["kind"], shortened(removal["name"]), _bytes(size), frees
         yield (at, result, *removed, removal["reason"], identity)
     if kind == "pass":
         acted_on = document["acted_on"]
@@ -169,8 +172,10 @@ def _rows(document: Json) -> Iterator[Sequence[str]]:
         needed = acted_on and acted_on.get("needed")
         coming = needed and needed_in_words(needed)
         sentence = ": ".join(filter(None, (what, coming, document["reason"])))
-        sizes = _bytes(document["nominal"]["bytes"]), _bytes(document["measured"]["bytes"])
-        yield (at, document["result"], "pass", sentence, *sizes, document["trigger"], identity)
+        result = document["result"]
+        measured = None if result == PassResult.DRY_RUN else document["measured"]["bytes"]
+        sizes = _bytes(document["nominal"]["bytes"]), _bytes(measured)
+        yield (at, result, "pass", sentence, *sizes, document["trigger"], identity)
     elif kind == "returned":
         yield (at, kind, "image", shortened(document["name"]), _bytes(document["size"]))
     elif kind in ("started", "stopped"):

@@ -245,10 +245,11 @@ class PassJson(PassFieldsJson):
     kind: Literal["Pass"] = "Pass"
 
 
-def shortened(name: str) -> str:
-    """A text from the runtime, cut at 512 characters: a log line with many names must stay below 48
-    KiB, where journald splits it."""
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+def shortened(name: str, longest: int = LONGEST_NAME) -> str:
+    """A text from the runtime, cut in the middle: names differ at the end. At most 512 characters,
+    as a log line with many names must stay below 48 KiB, where journald splits it."""
+    end = longest // 2
+    return name if len(name) <= longest else f"{name[: longest - end - 1]}…{name[-end:]}"
 
 
 def outcome_json(outcome: Outcome) -> OutcomeJson:

@@ -179,7 +179,7 @@ def test_a_pass_says_that_images_went_that_the_kubelet_had_not_pulled(
 def test_a_dry_run_that_could_list_nothing_has_failed() -> None:
     """That nothing would be removed is not known then. What could be listed stands beside what could
     not, and the exit code is that of a runtime that is away."""
-    would = "would remove {} of nominally {}.0MiB".format
+    would = "would free ~{1}.0MiB with {0}".format
     for passed, result, reason in (
         (record(PLANNED, PLANNED, still_met=(LOW,)), PassResult.DRY_RUN, would("2 objects", 20)),
         (record(error="it is away"), PassResult.FAILED, "it is away"),
