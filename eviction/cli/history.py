@@ -19,9 +19,8 @@ from eviction.cli.parser import OUTPUT
 from eviction.cli.progress import mention
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.records.history import RecordJson
-from eviction.records.json_shapes import Json, Versioned
+from eviction.records.json_shapes import Json, Versioned, shortened
 from eviction.records.observations_json import timestamp
-from eviction.records.pass_json import shortened
 from eviction.records.passes import PassResult
 from eviction.records.regret import RegretJson, SumsJson, regret_of, removals_of
 from eviction.types import EvictionError

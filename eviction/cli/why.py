@@ -246,4 +246,4 @@ def _why(removal: Json) -> str:
     """The reason, and whose rule it is."""
     reason = removal["reason"]
     whose = Rule(removal["rule"]).words
-    return f"{removal.get('in_words') or reason_in_words(reason)} ({reason}), {whose}"
+    return f"{removal.get('in_words') or reason_in_words(reason)} ({reason}; {whose})"

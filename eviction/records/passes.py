@@ -163,16 +163,10 @@ def _result_of_dry_run(record: Pass) -> tuple[PassResult, str]:
     planned = [each.verdict for each in record.removals if each.result is Result.PLANNED]
     if errors and not planned:
         return PassResult.FAILED, errors
-    acted_on = record.decision.acted_on
-    # The runtime reports no inodes, so a dry run cannot tell how many removals would be enough.
-    at_most = "at most " if acted_on is not None and acted_on.signal.counts_inodes else ""
-    frees = sum(verdict.promised_bytes for verdict in planned)
-    about = "~" if any(each.size_bytes and each.frees_bytes is None for each in planned) else ""
+    frees = format_bytes(sum(verdict.promised_bytes for verdict in planned))
+    about = "~" if any(verdict.frees_bytes is None for verdict in planned) else ""
     objects = counted(len(planned), "object")
-    would = f"would free {about}{format_bytes(frees)} with {at_most}{objects}"
-    if unsized := sum(each.size_bytes is each.frees_bytes is None for each in planned):
-        would += f", {unsized} of unknown size"
-    would += _foreseen_in_words(record)
+    would = f"would free {about}{frees} with {objects}{_foreseen_in_words(record)}"
     if errors:
         would = f"could not read everything: {errors}; of the rest it {would}"
     return PassResult.DRY_RUN, would
@@ -180,7 +174,7 @@ def _result_of_dry_run(record: Pass) -> tuple[PassResult, str]:
 
 def _foreseen_in_words(record: Pass) -> str:
     """What would be available where most is missing for a mark, and whether that is enough; with no
-    mark met, where something is gained. Empty if neither is known in bytes."""
+    mark met, where something is gained."""
     after = record.after
     foreseen = record.foreseen
     if after is None or foreseen is None:
@@ -191,9 +185,11 @@ def _foreseen_in_words(record: Pass) -> str:
         wanted = max(threshold.mark_with_min_reclaim(seen.capacity), seen.needed * threshold.hard)
         if not threshold.signal.counts_inodes:
             missing.append((wanted - seen.available, threshold.signal))
+    if record.still_met and not missing:
+        return ": how many inodes is not known"  # the runtime reports none
     gains = (each for each, seen in after.signals.items() if seen != foreseen.signals[each])
     short, signal = max(missing, default=(0, next(gains, None)))
-    if signal is None or (record.still_met and not missing):
+    if signal is None:
         return ""
     enough = "enough" if missing else "clear already"
     if short > 0:

@@ -34,7 +34,7 @@ from reclaim.cri.containers_storage import IMAGES
 from reclaim.evidence.states import PodStates
 from reclaim.functions.checkpoints import CHECKPOINT
 from reclaim.functions.checkpoints import DIRECTORIES as CHECKPOINT_DIRECTORIES
-from reclaim.functions.containerd_garbage import CONTENT
+from reclaim.functions.containerd_garbage import CONTENT as GARBAGE
 from reclaim.functions.rotated_logs import ROTATED_LOG
 from reclaim.types import (
     Action,
@@ -55,7 +55,7 @@ SMALLEST_BYTES = 1024 * 1024
 SMALLEST_SHARE = 1000  # the capacity is divided by it
 MOST_HOLDERS = 5
 SNAPSHOTTER = "io.containerd.snapshotter.v1."
-CONTENT_STORE = "io.containerd.content.v1.content"
+CONTENT = "io.containerd.content.v1.content"
 COUNT_SECONDS = 2.0  # for all trees together
 LOOK_SECONDS = 1.0  # for all processes together
 ASK_SECONDS = 2.0  # deadline of each of the two calls to the runtime
@@ -90,7 +90,7 @@ _COLLECTED: Mapping[str, Use] = {
     Kind.POD_LOG: Use.LOGS_OF_GONE_PODS,
     ROTATED_LOG: Use.LOGS_ROTATED,
     CHECKPOINT: Use.CHECKPOINTS,
-    CONTENT: Use.HIDDEN,
+    GARBAGE: Use.HIDDEN,
 }
 """The part with the objects of a kind; those of other kinds are in everything else."""
 _LIVE = (Reason.RUNNING, Reason.CREATED, Reason.UNKNOWN_STATE)
@@ -466,7 +466,7 @@ class DiskSurvey:
 def _content_beside(store: str) -> str:
     """Where containerd has compressed content, next to its snapshotter; empty for others."""
     directory, name = os.path.split(store)
-    return os.path.join(directory, CONTENT_STORE) if name.startswith(SNAPSHOTTER) else ""
+    return os.path.join(directory, CONTENT) if name.startswith(SNAPSHOTTER) else ""
 
 
 def _free_bytes(observations: SignalObservations) -> int:

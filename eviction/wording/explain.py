@@ -15,14 +15,14 @@ from fractions import Fraction
 
 from eviction.decision.thresholds import is_coming, short_of_min_reclaim
 from eviction.records.attribution import Attribution
-from eviction.records.json_shapes import Count
-from eviction.records.pass_json import MOST_REPORTED, shortened
+from eviction.records.json_shapes import Count, shortened
+from eviction.records.pass_json import MOST_REPORTED
 from eviction.records.passes import Pass, PassResult
 from eviction.types import Threshold
 from eviction.wording.log import escaped
 from eviction.wording.tables import against_its_mark, amount, table
 from reclaim.types import Outcome, Reason, Result
-from signals.quantity import counted, format_bytes, format_duration
+from signals.quantity import format_bytes, format_duration
 from signals.types import FilesystemRole, Signal, SignalObservation, SignalObservations, order_of
 
 REASONS: dict[str, str] = {reason: reason.words for reason in Reason} | {
@@ -307,7 +307,7 @@ def attribution_lines(
                 share.use.words,
                 "-" if share.objects is None else str(share.objects),
                 f"{'>= ' if share.at_least else ''}{format_bytes(share.bytes)}",
-                format_bytes(share.reclaimable) if share.by else "-",
+                format_bytes(share.reclaimable) if share.reclaimable else "-",
                 ", ".join(share.by) or share.remedy,
             )
             for share in attribution.shares
@@ -331,10 +331,7 @@ def pass_lines(record: Pass, width: int | None = None) -> list[str]:
     lines.append(f"{record.result}: {escaped(record.reason)}")
     if record.result in (PassResult.SATISFIED, PassResult.NOT_ENOUGH):
         lines.append(
-            f"measured {format_bytes(record.measured.bytes)} and"
-            f" {counted(record.measured.inodes, 'inode')}, nominal"
-            f" {format_bytes(record.nominal_bytes)}; took"
-            f" {format_duration(timings.total_seconds)} (lists"
+            f"took {format_duration(timings.total_seconds)} (lists"
             f" {format_duration(timings.list_seconds)}, removals"
             f" {format_duration(timings.remove_seconds)})"
         )

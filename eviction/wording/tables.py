@@ -23,7 +23,7 @@ from eviction.decision.thresholds import (
     thresholds_met,
     usable,
 )
-from eviction.records.pass_json import shortened
+from eviction.records.json_shapes import shortened
 from eviction.types import NodeCondition, Threshold
 from eviction.wording.log import escaped
 from signals.quantity import counted, format_bytes, format_duration
