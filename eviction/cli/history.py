@@ -19,7 +19,7 @@ from eviction.cli.parser import OUTPUT
 from eviction.cli.progress import mention
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.records.history import RecordJson
-from eviction.records.json_shapes import Json, Versioned, shortened
+from eviction.records.json_shapes import Json, Versioned
 from eviction.records.observations_json import timestamp
 from eviction.records.passes import PassResult
 from eviction.records.regret import RegretJson, SumsJson, regret_of, removals_of
@@ -103,7 +103,7 @@ def regret_lines(regret: RegretJson, width: int | None = None) -> list[str]:
 def _regret_row(name: str, sums: SumsJson) -> Sequence[str]:
     soonest = "-" if sums.soonest_seconds is None else format_duration(sums.soonest_seconds)
     amounts = map(_bytes, (sums.freed_bytes, sums.returned_bytes, sums.returned_bytes_per_gib))
-    return (shortened(name), str(sums.removed), str(sums.returned), soonest, *amounts)
+    return (name, str(sums.removed), str(sums.returned), soonest, *amounts)
 
 
 def since(text: str, now: float) -> str:
@@ -163,7 +163,7 @@ def _rows(document: Json) -> Iterator[Sequence[str]]:
         size = removal["size"]
         freed = removal["freed"]["bytes"]
         frees = frees_in_words(result, freed=freed, frees=removal.get("frees"), size=size)
-        removed = removal["kind"], shortened(removal["name"]), _bytes(size), frees
+        removed = removal["kind"], removal["name"], _bytes(size), frees
         yield (at, result, *removed, removal["reason"], identity)
     if kind == "pass":
         acted_on = document["acted_on"]
@@ -176,7 +176,7 @@ def _rows(document: Json) -> Iterator[Sequence[str]]:
         sizes = _bytes(document["nominal"]["bytes"]), _bytes(measured)
         yield (at, result, "pass", sentence, *sizes, document["trigger"], identity)
     elif kind == "returned":
-        yield (at, kind, "image", shortened(document["name"]), _bytes(document["size"]))
+        yield (at, kind, "image", document["name"], _bytes(document["size"]))
     elif kind in ("started", "stopped"):
         yield (at, kind, "daemon", f"reclaimd {document['version']}")
     elif kind == "dropped":

@@ -97,11 +97,10 @@ def plan_lines(
     unless `everything` is true.
     """
     in_groups = width is not None and not everything and len(record.kept) > MOST_KEPT_LISTED
-    stays = f"kept: {counted(len(record.kept), 'object')}"
     return [
         *outcomes_table(record.removals + (() if in_groups else record.kept), width),
         "",
-        f"{stays}{IN_GROUPS}" if in_groups else stays,
+        f"kept: {counted(len(record.kept), 'object')}{IN_GROUPS if in_groups else ''}",
         *(counts_table(record.kept, width) if in_groups else ()),
         *filter(None, [lead_sentence(lead_seconds)]),
         "removals go in this order, and a pass stops as soon as the thresholds are clear",

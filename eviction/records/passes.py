@@ -183,10 +183,9 @@ def _foreseen_in_words(record: Pass) -> str:
     for threshold in record.still_met:
         seen = foreseen.signals[threshold.signal]
         wanted = max(threshold.mark_with_min_reclaim(seen.capacity), seen.needed * threshold.hard)
-        if not threshold.signal.counts_inodes:
-            missing.append((wanted - seen.available, threshold.signal))
-    if record.still_met and not missing:
-        return ": how many inodes is not known"  # the runtime reports none
+        if threshold.signal.counts_inodes:
+            return ": how many inodes is not known"  # the runtime reports none
+        missing.append((wanted - seen.available, threshold.signal))
     gains = (each for each, seen in after.signals.items() if seen != foreseen.signals[each])
     short, signal = max(missing, default=(0, next(gains, None)))
     if signal is None:

@@ -197,8 +197,8 @@ def _reclaimable(
     if share.use is not Use.LOGS_OF_GONE_PODS or not found:  # their directories go as a whole
         sizes = (measured.writable_layers.get(each.id, each.promised_bytes) for _, each in found)
         reclaimable = min(sum(sizes), share.bytes)
-    by = tuple(dict.fromkeys(name for name, _ in found))
-    return replace(share, reclaimable=reclaimable, by=by)
+    names = dict.fromkeys(name for name, _ in found)
+    return replace(share, reclaimable=reclaimable, by=tuple(names))
 
 
 def _images(outcomes: Sequence[Outcome], measured: Measured) -> Iterator[Share]:

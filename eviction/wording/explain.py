@@ -295,12 +295,11 @@ def attribution_lines(
     """What uses the bytes of each filesystem, what may be freed of it and by which functions, and
     what to do about parts of which they free nothing."""
     for attribution in attributions:
-        used = format_bytes(attribution.used)
-        roles = ", ".join(attribution.filesystems)
         yield ""
         yield (
-            f"where the bytes are: {used} of {format_bytes(attribution.capacity)} used on"
-            f" {escaped(attribution.path)} ({roles})"
+            f"where the bytes are: {format_bytes(attribution.used)} of"
+            f" {format_bytes(attribution.capacity)} used on {escaped(attribution.path)}"
+            f" ({', '.join(attribution.filesystems)})"
         )
         rows = [
             (
