@@ -12,6 +12,7 @@ import json
 from typing import Any
 
 from eviction.cli.config import EffectiveConfiguration
+from eviction.cli.df import DiskUsageJson
 from eviction.cli.history import HistoryJson
 from eviction.cli.plan import PlanJson
 from eviction.cli.why import WhyJson
@@ -32,6 +33,7 @@ from written import write
 PRINTED: dict[str, Any] = {
     "ballast": Ballast,
     "check": CheckJson,
+    "disk-usage": DiskUsageJson,
     "doctor": DoctorJson,
     "drill-report": DrillReportJson,
     "effective-configuration": EffectiveConfiguration,

@@ -196,16 +196,16 @@ UNSETTLED = (
 """Reasons that say nothing about the object that is kept: it may go once they are over."""
 
 
-class Rule(StrEnum):
-    """Whose rule a verdict follows.
+class Rule(Worded):
+    """Whose rule a verdict follows; the words hold for what goes and for what stays.
 
     `KUBELET`: the kubelet, knowing what is known here, would decide the same. `GUARD`:
     one of our guards decided; it is stricter than the kubelet, or stands in for
     something only the kubelet knows.
     """
 
-    KUBELET = "kubelet"
-    GUARD = "guard"
+    KUBELET = "kubelet", "kubelet too"
+    GUARD = "guard", "reclaimd only"
 
 
 Identity = tuple[str, str, int]

@@ -3,7 +3,7 @@ _reclaimd() {
   local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" command="${COMP_WORDS[1]}"
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W 'run reclaim check plan why status pause resume reload top history config doctor ballast xfs-hint install uninstall manifests drill help --help --version' -- "$current"))
+    COMPREPLY=($(compgen -W 'run reclaim check plan df why status pause resume reload top history config doctor ballast xfs-hint install uninstall manifests drill help --help --version' -- "$current"))
     return
   fi
   case "$command $previous" in
@@ -91,6 +91,25 @@ _reclaimd() {
     'plan --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'plan --signal') COMPREPLY=($(compgen -W 'nodefs.available nodefs.inodesFree imagefs.available imagefs.inodesFree containerfs.available containerfs.inodesFree' -- "$current")); return ;;
     'plan --until') return ;;
+    'df --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'df --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'df --container-runtime-endpoint') return ;;
+    'df --image-service-endpoint') return ;;
+    'df --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'df --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'df --eviction-pressure-transition-period') return ;;
+    'df --minimum-image-ttl-duration') return ;;
+    'df --minimum-container-ttl-duration') return ;;
+    'df --image-gc-high-threshold') return ;;
+    'df --image-gc-low-threshold') return ;;
+    'df --maximum-dead-containers-per-container') return ;;
+    'df --maximum-dead-containers') return ;;
+    'df --eviction-hard') return ;;
+    'df --eviction-soft') return ;;
+    'df --eviction-soft-grace-period') return ;;
+    'df --eviction-minimum-reclaim') return ;;
+    'df -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
+    'df --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'why --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'why --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'why --container-runtime-endpoint') return ;;
@@ -337,6 +356,7 @@ _reclaimd() {
     reclaim) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --for -o --output --signal --until --room --on --hold --all --dry-run --now --standalone' -- "$current")) ;;
     check) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --npd --standalone' -- "$current")) ;;
     plan) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --signal --until --all' -- "$current")) ;;
+    df) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
     why) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
     status) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
     pause) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --for' -- "$current")) ;;
@@ -352,7 +372,7 @@ _reclaimd() {
     uninstall) COMPREPLY=($(compgen -W '-h --help --root --purge' -- "$current")) ;;
     manifests) COMPREPLY=($(compgen -W '-h --help base cri-o events k3s kubelet prometheus shadow --image --kustomize' -- "$current")) ;;
     drill) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --all --list --check --report --observe --runtime --fill --yes --allow-other-data --for --quiet --with-margin -o --output --logging-format -v --verbosity' -- "$current")) ;;
-    help) COMPREPLY=($(compgen -W '-h --help run reclaim check plan why status pause resume reload top history config doctor ballast xfs-hint install uninstall manifests drill help configuration' -- "$current")) ;;
+    help) COMPREPLY=($(compgen -W '-h --help run reclaim check plan df why status pause resume reload top history config doctor ballast xfs-hint install uninstall manifests drill help configuration' -- "$current")) ;;
   esac
 }
 complete -F _reclaimd reclaimd

@@ -5,6 +5,7 @@ COMMANDS = {
     "reclaim": "the emergency hook: one pass, now",
     "check": "one observation: signals, thresholds, headroom, layout",
     "plan": "what would be removed now, and why everything else is kept",
+    "df": "where the bytes are, and what may be freed of them",
     "why": "whether one object would be removed now, by which rule, and when",
     "status": "what the running daemon is doing, and its last passes",
     "pause": "stop all removals for a while; ends automatically",

@@ -21,13 +21,14 @@ from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.records.history import RecordJson
 from eviction.records.json_shapes import Json, Versioned
 from eviction.records.observations_json import timestamp
-from eviction.records.pass_json import shortened
+from eviction.records.passes import PassResult
 from eviction.records.regret import RegretJson, SumsJson, regret_of, removals_of
 from eviction.types import EvictionError
+from eviction.wording.explain import frees_in_words
 from eviction.wording.tables import needed_in_words, table
 from signals.quantity import QuantityError, format_bytes, format_duration, parse_duration
 
-HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREED", "REASON", "PASS")
+HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREES", "REASON", "PASS")
 REGRET_HEADS = ("NAME", "REMOVED", "CAME BACK", "SOONEST", "FREED", "PULLED AGAIN", "PER GIB FREED")
 WINDOW_HEADS = ("WITHIN", "CAME BACK", "DID NOT", "NOT OVER YET", "NOT KNOWN")
 BLANK = ("-",) * len(HEADS)  # what an event has not
@@ -102,7 +103,7 @@ def regret_lines(regret: RegretJson, width: int | None = None) -> list[str]:
 def _regret_row(name: str, sums: SumsJson) -> Sequence[str]:
     soonest = "-" if sums.soonest_seconds is None else format_duration(sums.soonest_seconds)
     amounts = map(_bytes, (sums.freed_bytes, sums.returned_bytes, sums.returned_bytes_per_gib))
-    return (shortened(name), str(sums.removed), str(sums.returned), soonest, *amounts)
+    return (name, str(sums.removed), str(sums.returned), soonest, *amounts)
 
 
 def since(text: str, now: float) -> str:
@@ -154,14 +155,15 @@ def history_lines(documents: Iterable[Json], width: int | None = None) -> list[s
 
 def _rows(document: Json) -> Iterator[Sequence[str]]:
     """The first columns of `HEADS`, for each removal and for the record itself."""
-    at = document["time"][:19].replace("T", " ")
+    at = f"{document['time'][:19]}Z"
     kind = document["kind"]
     identity = document.get("id") or document.get("pass") or "-"
     for removal in document.get("removals", ()):
         result = removal["result"]
-        size = _bytes(removal["size"])
-        freed = _bytes(removal["freed"]["bytes"]) if result == "removed" else "-"
-        removed = removal["kind"], shortened(removal["name"]), size, freed
+        size = removal["size"]
+        freed = removal["freed"]["bytes"]
+        frees = frees_in_words(result, freed=freed, frees=removal.get("frees"), size=size)
+        removed = removal["kind"], removal["name"], _bytes(size), frees
         yield (at, result, *removed, removal["reason"], identity)
     if kind == "pass":
         acted_on = document["acted_on"]
@@ -169,10 +171,12 @@ def _rows(document: Json) -> Iterator[Sequence[str]]:
         needed = acted_on and acted_on.get("needed")
         coming = needed and needed_in_words(needed)
         sentence = ": ".join(filter(None, (what, coming, document["reason"])))
-        sizes = _bytes(document["nominal"]["bytes"]), _bytes(document["measured"]["bytes"])
-        yield (at, document["result"], "pass", sentence, *sizes, document["trigger"], identity)
+        result = document["result"]
+        measured = None if result == PassResult.DRY_RUN else document["measured"]["bytes"]
+        sizes = _bytes(document["nominal"]["bytes"]), _bytes(measured)
+        yield (at, result, "pass", sentence, *sizes, document["trigger"], identity)
     elif kind == "returned":
-        yield (at, kind, "image", shortened(document["name"]), _bytes(document["size"]))
+        yield (at, kind, "image", document["name"], _bytes(document["size"]))
     elif kind in ("started", "stopped"):
         yield (at, kind, "daemon", f"reclaimd {document['version']}")
     elif kind == "dropped":

@@ -173,7 +173,7 @@ def command_of(name: str) -> tuple[Parser, ModuleType]:
 def help_of_all() -> str:
     """The help that lists all subcommands, without importing their modules."""
     usage = "usage: reclaimd [--version] COMMAND [OPTION ...]"
-    return "\n".join([usage, "", PURPOSE, *table_of(COMMANDS.items()), ""])
+    return "\n".join([usage, PURPOSE, *table_of(COMMANDS.items()), ""])
 
 
 def run_command(arguments: Sequence[str]) -> int:

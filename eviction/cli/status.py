@@ -12,7 +12,7 @@ from eviction.cli.output import answer, columns, exit_on
 from eviction.cli.parser import OUTPUT
 from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
-from eviction.records.pass_json import shortened
+from eviction.records.json_shapes import shortened
 from eviction.wording.explain import lead_sentence
 from eviction.wording.tables import (
     BELOW_OURS,

@@ -31,7 +31,7 @@ from eviction.records.json_shapes import (
 from eviction.records.pass_json import OutcomeJson, pass_json
 from eviction.records.regret import ImageRegretJson, images_of, removals_of
 from eviction.types import EvictionError
-from eviction.wording.explain import in_words, reason_in_words
+from eviction.wording.explain import frees_in_words, in_words, reason_in_words
 from reclaim.types import Result, Rule
 from signals.quantity import counted, format_bytes, format_duration
 
@@ -137,7 +137,6 @@ def objects_of(planned: Json, name: str) -> list[Json]:
             "in_words": in_words(
                 one["reason"],
                 one["result"],
-                frees_bytes=one.get("frees"),
                 needed_in_seconds=one.get("needed_in_seconds"),
             ),
         }
@@ -201,6 +200,9 @@ def why_lines(found: Json) -> list[str]:
     }
     if found["place"] is not None and found["result"] == Result.PLANNED:
         number = found["place"]
+        facts["frees"] = frees_in_words(
+            found["result"], freed=0, frees=found.get("frees"), size=size
+        )
         facts["goes"] = _why(found)
         facts["when"] = f"under pressure, as number {number}; fewer removals may be enough"
     else:
@@ -213,11 +215,12 @@ def why_lines(found: Json) -> list[str]:
 def went_lines(went: RemovalJson) -> list[str]:
     """A removed object for people."""
     removal: Json = to_json(went.removal)
+    at = f"{went.time[:19]}Z"
     by = ", ".join(filter(None, (went.trigger, went.signal)))
     what = "was gone already" if removal["result"] == Result.ALREADY_GONE else "removed"
     return _block(
         removal,
-        went=f"{went.time}, {what} in pass {went.pass_id or '-'}" + (f" ({by})" if by else ""),
+        went=f"{at}, {what} in pass {went.pass_id or '-'}" + (f" ({by})" if by else ""),
         why=_why(removal),
         freed=f"{format_bytes(removal['freed']['bytes'])}, measured right after it",
     )
@@ -242,7 +245,5 @@ def regret_line(regret: ImageRegretJson) -> str:
 def _why(removal: Json) -> str:
     """The reason, and whose rule it is."""
     reason = removal["reason"]
-    whose = "by a guard of reclaimd's"
-    if removal["rule"] == Rule.KUBELET:
-        whose = "as the kubelet would decide"
-    return f"{removal.get('in_words') or reason_in_words(reason)} ({reason}), {whose}"
+    whose = Rule(removal["rule"]).words
+    return f"{removal.get('in_words') or reason_in_words(reason)} ({reason}; {whose})"

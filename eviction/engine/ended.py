@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import fsum
 
 from eviction.decision.thresholds import thresholds_met
+from eviction.engine.relief import with_promised
 from eviction.engine.world import RunningPass, StageRun, World
 from eviction.records.passes import Pass, Timings, with_result
 from reclaim.types import Amounts, Outcome, ReclaimResult, Usage
@@ -26,6 +27,7 @@ def record_of(begun: Pass, running: RunningPass, world: World) -> Pass:
         measured=Amounts(max(gained_bytes, 0), max(gained_inodes, 0)),
         written_meanwhile=Amounts(max(-gained_bytes, 0), max(-gained_inodes, 0)),
         after=after,
+        foreseen=with_promised(after, running.assumed),
         still_met=thresholds_met(goal, after.signals, enforce_min_reclaim=True),
         timings=Timings(
             detect_seconds=max(running.began_at - running.observations.time, 0.0),

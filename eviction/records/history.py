@@ -30,6 +30,7 @@ from eviction.records.json_shapes import (
     LeftOut,
     Time,
     one_of,
+    shortened,
     to_json,
 )
 from eviction.records.listener import Backlog, Listener
@@ -39,7 +40,6 @@ from eviction.records.pass_json import (
     RecordedPassJson,
     outcome_json,
     pass_json,
-    shortened,
 )
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.records.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable

@@ -37,6 +37,9 @@ def one_of(*closed_lists: type[StrEnum], open_: bool = False) -> Keywords:
     return Keywords({"anyOf": [words, {"minLength": 1}]} if open_ else words)
 
 
+# characters; names of Kubernetes objects have at most 253, image references are rarely longer
+LONGEST_NAME = 512
+
 Json = dict[str, Any]
 """A JSON object, as it is printed, or read, maybe from another version."""
 
@@ -126,3 +129,10 @@ def to_json(record: Any) -> Any:
     if isinstance(record, set | frozenset):
         return sorted(to_json(value) for value in record)
     return record
+
+
+def shortened(name: str, longest: int = LONGEST_NAME) -> str:
+    """A text from the runtime, cut in the middle: names differ at the end. At most 512 characters,
+    as a log line with many names must stay below 48 KiB, where journald splits it."""
+    end = longest // 2
+    return name if len(name) <= longest else f"{name[: longest - end - 1]}…{name[-end:]}"

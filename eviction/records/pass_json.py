@@ -23,6 +23,7 @@ from eviction.records.json_shapes import (
     Time,
     Versioned,
     one_of,
+    shortened,
 )
 from eviction.records.observations_json import (
     ObservationJson,
@@ -38,8 +39,6 @@ from signals.quantity import format_bytes
 from signals.types import FsLayout
 
 MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
-# characters; names of Kubernetes objects have at most 253, image references are rarely longer
-LONGEST_NAME = 512
 
 KindWord = Annotated[str, one_of(Kind, open_=True)]
 """A kind of object: one that the kubelet's functions remove, or another function's."""
@@ -243,12 +242,6 @@ class PassJson(PassFieldsJson):
     """
 
     kind: Literal["Pass"] = "Pass"
-
-
-def shortened(name: str) -> str:
-    """A text from the runtime, cut at 512 characters: a log line with many names must stay below 48
-    KiB, where journald splits it."""
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
 def outcome_json(outcome: Outcome) -> OutcomeJson:

@@ -15,14 +15,14 @@ from fractions import Fraction
 
 from eviction.decision.thresholds import is_coming, short_of_min_reclaim
 from eviction.records.attribution import Attribution
-from eviction.records.json_shapes import Count
-from eviction.records.pass_json import MOST_REPORTED, shortened
+from eviction.records.json_shapes import Count, shortened
+from eviction.records.pass_json import MOST_REPORTED
 from eviction.records.passes import Pass, PassResult
 from eviction.types import Threshold
 from eviction.wording.log import escaped
 from eviction.wording.tables import against_its_mark, amount, table
 from reclaim.types import Outcome, Reason, Result
-from signals.quantity import counted, format_bytes, format_duration
+from signals.quantity import format_bytes, format_duration
 from signals.types import FilesystemRole, Signal, SignalObservation, SignalObservations, order_of
 
 REASONS: dict[str, str] = {reason: reason.words for reason in Reason} | {
@@ -46,6 +46,9 @@ REASONS: dict[str, str] = {reason: reason.words for reason in Reason} | {
     "newest_checkpoint": "is among the newest checkpoints of its container",
 }
 """What each reason says, also those of the functions that are off until they are named."""
+
+
+PARTS = ("WHAT", "HOW MANY", "SIZE", "RECLAIMABLE", "BY, OR WHAT TO DO")
 
 
 def lead_sentence(lead_seconds: float) -> str:
@@ -224,22 +227,21 @@ def reason_in_words(reason: str) -> str:
     return REASONS.get(reason, reason.replace("_", " "))
 
 
-def in_words(
-    reason: str,
-    result: Result | None,
-    *,
-    frees_bytes: int | None,
-    needed_in_seconds: float | None,
-) -> str:
-    """Why an object is removed or kept; of one that would be removed also what is known
-    of its place in the order.
-    """
+def frees_in_words(result: str | None, *, freed: int, frees: int | None, size: int | None) -> str:
+    """What the disk has gained by the removal of an object, measured; or would gain: `~` where only
+    the runtime's size is known, which counts shared layers for each image."""
+    if result == Result.REMOVED:
+        return format_bytes(freed)
+    if result != Result.PLANNED or size is frees is None:
+        return "-"
+    return f"~{format_bytes(size or 0)}" if frees is None else format_bytes(frees)
+
+
+def in_words(reason: str, result: Result | None, *, needed_in_seconds: float | None) -> str:
+    """Why an object is removed or kept; of one that would be removed also when it is expected to be
+    needed again, if that had a say in its place."""
     words = reason_in_words(reason)
-    if result != Result.PLANNED:
-        return words
-    if frees_bytes is not None:
-        words += f"; frees {format_bytes(frees_bytes)}"
-    if needed_in_seconds is not None:
+    if result == Result.PLANNED and needed_in_seconds is not None:
         words += f"; expected to be needed again in {format_duration(round(needed_in_seconds))}"
     return words
 
@@ -247,36 +249,29 @@ def in_words(
 def outcome_cells(outcome: Outcome) -> dict[str, str]:
     """One object of a pass or a plan, by the heads of the table."""
     verdict = outcome.verdict
-    freed = "-"
-    why = in_words(
-        verdict.reason,
-        outcome.result,
-        frees_bytes=verdict.frees_bytes,
-        needed_in_seconds=verdict.needed_in_seconds,
-    )
-    if outcome.result is Result.REMOVED:
-        freed = f"{format_bytes(outcome.freed.bytes)}, {counted(outcome.freed.inodes, 'inode')}"
+    result = outcome.result
+    why = in_words(verdict.reason, result, needed_in_seconds=verdict.needed_in_seconds)
     return {
-        "RESULT": outcome.result or verdict.action,
+        "RESULT": result or verdict.action,
         "KIND": verdict.kind,
         "NAME": shortened(verdict.name),
         "SIZE": "-" if verdict.size_bytes is None else format_bytes(verdict.size_bytes),
         "AGE": "-" if verdict.age_seconds is None else format_duration(verdict.age_seconds),
-        "FREED": freed,
+        "FREES": frees_in_words(
+            result,
+            freed=outcome.freed.bytes,
+            frees=verdict.frees_bytes,
+            size=verdict.size_bytes,
+        ),
         "REASON": verdict.reason,
-        "RULE": verdict.rule,
+        "RULE": verdict.rule.words,
         "IN WORDS": f"{why}; {outcome.error}" if outcome.error else why,
     }
 
 
 def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> list[str]:
-    """Removed and kept objects, each with the reason; without what was freed
-    where nothing was removed.
-    """
+    """Removed and kept objects, each with the reason."""
     rows = [outcome_cells(outcome) for outcome in outcomes]
-    if all(row["FREED"] == "-" for row in rows):
-        for row in rows:
-            del row["FREED"]
     return table([[*rows[0]], *([*row.values()] for row in rows)], width) if rows else []
 
 
@@ -294,27 +289,31 @@ def counts_table(kept: Iterable[Outcome], width: int | None = None) -> list[str]
     return table(rows, width)
 
 
-def attribution_lines(attribution: Attribution, width: int | None = None) -> list[str]:
-    """What uses the bytes of a filesystem, and what can be done about each part."""
-    used = attribution.used
-    rows = [["ON DISK", "SHARE", "OBJECTS", "WHAT", "WHAT CAN BE DONE"]]
-    for share in attribution.shares:
-        size = format_bytes(share.bytes)
-        rows.append(
-            [
-                f">= {size}" if share.at_least else size,
-                f"{100 * share.bytes / used:.0f}%" if used else "-",
-                "-" if share.objects is None else str(share.objects),
-                share.use.words,
-                share.remedy,
-            ]
+def attribution_lines(
+    attributions: Iterable[Attribution], width: int | None = None
+) -> Iterator[str]:
+    """What uses the bytes of each filesystem, what may be freed of it and by which functions, and
+    what to do about parts of which they free nothing."""
+    for attribution in attributions:
+        yield ""
+        yield (
+            f"where the bytes are: {format_bytes(attribution.used)} of"
+            f" {format_bytes(attribution.capacity)} used on {escaped(attribution.path)}"
+            f" ({', '.join(attribution.filesystems)})"
         )
-    head = (
-        f"where the bytes are: {format_bytes(used)} of {format_bytes(attribution.capacity)} used on"
-        f" {escaped(attribution.path)} ({', '.join(attribution.filesystems)})"
-    )
-    remarks = [f"note: {escaped(remark.sentence)}" for remark in attribution.remarks]
-    return [head, *table(rows, width), *remarks]
+        rows = [
+            (
+                share.use.words,
+                "-" if share.objects is None else str(share.objects),
+                f"{'>= ' if share.at_least else ''}{format_bytes(share.bytes)}",
+                format_bytes(share.reclaimable) if share.reclaimable else "-",
+                ", ".join(share.by) or share.remedy,
+            )
+            for share in attribution.shares
+        ]
+        yield from table([PARTS, *rows], width)
+        for remark in attribution.remarks:
+            yield f"note: {escaped(remark.sentence)}"
 
 
 def pass_lines(record: Pass, width: int | None = None) -> list[str]:
@@ -331,13 +330,8 @@ def pass_lines(record: Pass, width: int | None = None) -> list[str]:
     lines.append(f"{record.result}: {escaped(record.reason)}")
     if record.result in (PassResult.SATISFIED, PassResult.NOT_ENOUGH):
         lines.append(
-            f"measured {format_bytes(record.measured.bytes)} and"
-            f" {counted(record.measured.inodes, 'inode')}, nominal"
-            f" {format_bytes(record.nominal_bytes)}; took"
-            f" {format_duration(timings.total_seconds)} (lists"
+            f"took {format_duration(timings.total_seconds)} (lists"
             f" {format_duration(timings.list_seconds)}, removals"
             f" {format_duration(timings.remove_seconds)})"
         )
-    for attribution in record.attributions:
-        lines += ["", *attribution_lines(attribution, width)]
-    return lines
+    return [*lines, *attribution_lines(record.attributions, width)]

@@ -30,7 +30,7 @@ from eviction.survey.open_files import HiddenSpace, OpenFile, OpenFilesScan, pod
 from eviction.survey.space import Measured, attribute, class_of_log, remarks_of, sentence
 from eviction.survey.trees import TimeLimit, Tree, TreeUsage, count_trees, mounts_below
 from eviction.wording.explain import attribution_lines
-from reclaim.types import Action, Amounts, Kind, Outcome, Reason, Result, Verdict
+from reclaim.types import Action, Amounts, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from reclaim.workers import Workers
 from signals.clock import Clock, SystemClock
 from signals.mounts import Mount
@@ -63,9 +63,10 @@ def seen(used: Mapping[int, int], imagefs: int = 1) -> SignalObservations:
     return replace(observations_of(), filesystems=seen_filesystems(roles))
 
 
-def outcomes(text: str) -> list[Outcome]:
-    """Images from `reason MiB [result [MiB freed]]`, and dead containers by their names."""
-    found = []
+def called(text: str) -> list[ReclaimResult]:
+    """A function and its images, `reason MiB [result [MiB freed]]`; or the names of dead containers
+    that stay."""
+    found: list[Outcome] = []
     for number, line in enumerate(text.split(", ") if text else ()):
         reason, *size, result, freed = [*line.split(), "", ""][: 4 if " " in line else 3]
         if not size:
@@ -79,7 +80,7 @@ def outcomes(text: str) -> list[Outcome]:
                 verdict, Result(result) if result else None, freed=Amounts(int(freed or 0) * MIB)
             )
         )
-    return found
+    return [ReclaimResult("function", tuple(found))]
 
 
 def tree(size: int | dict[str, int], *, complete: bool = True, device: int = 1) -> TreeUsage:
@@ -147,7 +148,7 @@ def test_each_part_has_its_bytes_and_the_rest_is_everything_else(row: str) -> No
             measured["writable_layers"][name] = mebibytes * MIB
         else:
             measured["kubelets"] = (tree({Use.LOGS_LIVE: mebibytes}, device=9),)
-    (answer,) = attribute(seen({1: ALL * MIB}), outcomes(objects), having(**measured))
+    (answer,) = attribute(seen({1: ALL * MIB}), called(objects), having(**measured))
     expected = {name: int(size) for name, size in named(parts).items()}
     assert shares(answer) == {**expected, "else": ALL - sum(expected.values())}
     assert [share.use for share in answer.shares if share.at_least] == [Use.HIDDEN] * ("~" in told)
@@ -169,16 +170,52 @@ def test_each_filesystem_has_the_parts_that_are_on_it() -> None:
         unseen=unseen,
     )
     split = seen({1: 5 * GIB, 2: 4 * GIB}, imagefs=2)
-    node, images = attribute(split, outcomes("in_use 1024"), measured)
+    node, images = attribute(split, called("in_use 1024"), measured)
     assert (node.filesystems, images.filesystems) == ((NODEFS, CONTAINERFS), (IMAGEFS,))
     assert shares(images) == {"images_in_use": 1024, "deleted_open": 1024, "else": 2048}
     kubelets = {"containers_live": 2048, "volumes": 3, "logs_rotated": 2, "logs_live": 1}
     assert shares(node) == {**kubelets, "else": 5 * 1024 - 2054}
     assert node.remarks == (unseen,)
     (remark,) = images.remarks
-    assert attribution_lines(images)[-1].startswith("note: a\\x1b (pid 7) holds 1.0GiB ")
+    assert [*attribution_lines([images])][-1].startswith("note: a\\x1b (pid 7) holds 1.0GiB ")
     said = {"about": "deleted_open", "bytes": GIB, "at_least": False, "sentence": remark.sentence}
     assert to_json(images)["remarks"] == [said]
+
+
+def test_what_may_be_freed_of_a_part_is_what_is_planned_of_it_and_by_which_function() -> None:
+    """Of images what their removal frees, and never more than the part; of a dead container its
+    writable layer; the logs of a pod that is gone altogether; what functions of the configuration
+    remove where they free space. What is kept is not counted."""
+    goes = [
+        ("DeleteUnusedImages", Kind.IMAGE, "a", 300, Result.PLANNED, ""),
+        ("DeleteUnusedImages", Kind.IMAGE, "b", 100, Result.PLANNED, ""),
+        ("DeleteUnusedImages", Kind.IMAGE, "c", 500, None, Reason.IN_USE),
+        ("DeleteAllUnusedContainers", Kind.CONTAINER, "dead", None, Result.PLANNED, ""),
+        ("DeleteAllUnusedContainers", Kind.POD_LOG, "logs", None, Result.PLANNED, ""),
+        ("logs", "rotated_log", "1.log", 99, Result.PLANNED, ""),
+        ("ballast", "ballast", "file", 40, Result.PLANNED, ""),
+        ("elsewhere", "ballast", "other", 50, Result.PLANNED, ""),
+    ]
+    functions = []
+    for name, kind, each, size, result, reason in goes:
+        verdict = Verdict(kind, each, each, Action.KEEP, reason, size and 2 * size * MIB)
+        freed = verdict._replace(frees_bytes=size and size * MIB)
+        functions.append(ReclaimResult(name, (Outcome(freed, result),)))
+    measured = having(
+        writable_layers={"dead": 7 * MIB, "live": 5 * MIB},
+        kubelets=(tree({Use.LOGS_OF_GONE_PODS: 3, Use.LOGS_ROTATED: 2}),),
+        frees={"ballast": NODEFS, "elsewhere": FilesystemRole("data")},
+    )
+    (found,) = attribute(seen({1: 4 * GIB}), functions, measured)
+    assert {
+        str(share.use): (share.reclaimable // MIB, share.by) for share in found.shares if share.by
+    } == {
+        "images_may_go": (400, ("DeleteUnusedImages",)),
+        "containers_dead": (7, ("DeleteAllUnusedContainers",)),
+        "logs_of_gone_pods": (3, ("DeleteAllUnusedContainers",)),
+        "logs_rotated": (2, ("logs",)),
+        "else": (40, ("ballast",)),
+    }
 
 
 SIZES = st.integers(0, 10 * 1024)
@@ -205,7 +242,7 @@ def test_no_part_is_negative_and_the_parts_are_all_that_is_used(
         content=TreeUsage() if content is None else tree(content),
         writable_layers=layers,
     )
-    objects = outcomes(", ".join(f"{reason} {size}" for reason, size in images))
+    objects = called(", ".join(f"{reason} {size}" for reason, size in images))
     (answer,) = attribute(seen({1: used * MIB}), objects, measured)
     *others, rest = (share.bytes for share in answer.shares)
     assert all(size >= 0 for size in others)
@@ -249,14 +286,21 @@ def test_a_log_is_live_rotated_or_of_a_gone_pod(names: str, use: Use) -> None:
 def test_what_uses_a_filesystem_is_a_sentence_a_table_and_a_document() -> None:
     """Every part, with its words and what can be done about it; a lower bound says so."""
     parts = [
-        Share(use, 2**number * MIB, number or None, at_least=number == 1)
+        Share(
+            use,
+            2**number * MIB,
+            number or None,
+            at_least=number == 1,
+            reclaimable=number % 3 * MIB,
+            by=("DeleteUnusedImages", "own")[: number % 3],
+        )
         for number, use in enumerate(Use)
     ]
     full = Attribution(
         "/var/lib/kubelet", (NODEFS, IMAGEFS), 64 * GIB, 32 * GIB, tuple(reversed(parts))
     )
     document = json.dumps(to_json(full), indent=1)
-    shown = [sentence(full), *attribution_lines(full), document]
+    shown = [sentence(full), *attribution_lines([full]), document]
     expect(Path(__file__).with_name("survey.txt"), "\n".join(shown) + "\n")
 
 

@@ -255,6 +255,7 @@ PRINTED_BY = {
     "ballast": {"ballast"},
     "check": {"check"},
     "config": {"effective-configuration"},
+    "df": {"disk-usage"},
     "doctor": {"doctor"},
     "drill": {"drill-report"},
     "history": {"history", "regret"},

@@ -422,7 +422,7 @@ def test_a_ladder_has_every_mark_once_and_in_order(
 
 # ---- tables on a terminal
 
-OBJECTS = ["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "REASON", "RULE", "IN WORDS"]
+OBJECTS = ["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREES", "REASON", "RULE", "IN WORDS"]
 LONG = "shop/" + "x" * 60
 ROWS = [
     OBJECTS,
@@ -438,19 +438,19 @@ ROWS = [
         (200, ""),
         (110, ""),
         (80, "IN WORDS, RULE, AGE"),
-        (60, "IN WORDS, RULE, AGE, FREED, SIZE, KIND"),
+        (60, "IN WORDS, RULE, AGE, SIZE, KIND, REASON"),
     ],
 )
 def test_columns_are_left_out_in_the_stated_order(width: int | None, left_out: str) -> None:
-    """At 80 columns objects have result, kind, name, size and reason; at 60 result, name and
-    reason; in a pipe every column, and each row in one line, however long its names."""
+    """At 80 columns objects have result, kind, name, size, reason and what was freed; at 60 result,
+    name and what was freed; in a pipe every column, and each row in one line, however long its names."""
     lines = table(ROWS, width)
     heads = {head for head in OBJECTS if f" {head} " in f" {lines[0]} "}
     assert set(OBJECTS) - heads == set(filter(None, left_out.split(", ")))
     assert max(map(len, lines)) <= width if width else len(lines) == 3 and LONG in lines[2]
 
 
-def test_of_a_name_the_end_is_shown_and_texts_go_on_below() -> None:
+def test_of_a_name_both_ends_are_shown_and_texts_go_on_below() -> None:
     """No word of a text is broken that fits; a path goes on after a slash, the name of a field after
     a dot."""
     words = "a container uses it, and another one too"
@@ -459,7 +459,7 @@ def test_of_a_name_the_end_is_shown_and_texts_go_on_below() -> None:
     field = [["FIELD", "VALUE"], [grace, "/var/lib/kubelet/pods"]]
     assert table(named, 45) + table(field, 44) == [
         "NAME                         IN WORDS",
-        "…xample/some/team/app:1.2.3  a container uses",
+        "registry.exam…eam/app:1.2.3  a container uses",
         "                             it, and another",
         "                             one too",
         "FIELD                        VALUE",

@@ -162,7 +162,9 @@ def test_what_a_runtime_that_fails_leaves_is_said(crowded: SmallNode) -> None:
             crowded.failpoints[method] = Fail(message="the metadata store is closed")
         words = " --config CONFIG --standalone"
         last = "" if methods != lists else " --signal imagefs.available"
-        said += console(known, "plan --config CONFIG", f"reclaim{words} --dry-run{last}")
+        said += console(
+            known, "plan --config CONFIG", "df --config CONFIG", f"reclaim{words} --dry-run{last}"
+        )
         assert crowded.removed() == []
         said += console(known, f"reclaim{words}")
         crowded.failpoints.clear()

@@ -232,7 +232,7 @@ def test_a_daemon_says_why_if_the_configuration_cannot_be_used(
         found = why("registry.example/old/1:1")
         assert (found.returncode, why("no-such-thing").returncode) == (0, 1)
         assert found.stderr.startswith("reclaimd: the configuration cannot be used (")
-        goes = "  goes:  no container uses it (unused), as the kubelet would decide"
+        goes = "  goes:  no container uses it (unused; kubelet too)"
         assert goes in found.stdout.splitlines()
-        assert "  stays: a pod uses it (in_use), as the kubelet" in why(small_node.app_id).stdout
+        assert "  stays: a pod uses it (in_use; kubelet too)" in why(small_node.app_id).stdout
     assert small_node.removed() == []

@@ -130,7 +130,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("command", ["top", "status", "check", "config", "history", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["top", "status", "check", "config", "history", "doctor", "plan", "df"]
+)
 @pytest.mark.parametrize(("columns", "rows"), SIZES)
 def test_every_line_of_a_command_fits(node: str, columns: int, rows: int, command: str) -> None:
     """Tables and sentences; only a path that is longer than the terminal may be wider, so that it can

@@ -120,7 +120,8 @@ def test_it_goes_in_its_row_until_the_disk_is_relieved(
     assert set(images) <= small_node.images()
     assert len(before - tree(small_node.disk)) == (0 if dry_run else len(objects))
     if dry_run:
-        assert record.reason.endswith(f"of nominally {freed:.1f}MiB")
+        assert record.reason.startswith(f"would free ~{freed:.1f}MiB with ")
+        assert record.reason.endswith(" available, enough")
     else:
         assert record.result is PassResult.SATISFIED
         assert record.measured.bytes == freed * MIB

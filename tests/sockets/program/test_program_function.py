@@ -127,7 +127,7 @@ def test_a_dry_run_shows_what_the_program_says_and_credits_it(small_node: SmallN
         ("program_object", f"{PRUNE}/{n + 1}", f"{n} (oldest)", "listed_by_program", "planned")
         for n in range(2)
     ]
-    assert record.reason == "would remove 2 objects of nominally 8.0MiB"
+    assert record.reason.startswith("would free ~8.0MiB with 2 objects: nodefs ")
     assert cache.left == CACHED
 
 
