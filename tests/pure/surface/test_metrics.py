@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import threading
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from eviction.records.passes import Pass, PassResult, Timings, Trigger
 from eviction.surface.metrics import BUCKETS, LARGEST_SERIES, Metrics
@@ -48,7 +50,7 @@ def node(**fields: Any) -> NodeStatus:
     """A daemon that has observed its node, with these fields in its document."""
     mark = replace(status_of(LOW), effective=10 * GIB, headroom_seconds=12.5)
     document = Status(heartbeat_age_seconds=0.5, thresholds=[mark])
-    return NodeStatus(replace(document, **fields), SEEN, now=100.0)
+    return NodeStatus(replace(document, **fields), SEEN, now=100.0, wall=1e9)
 
 
 def outcome(
@@ -81,7 +83,7 @@ IMAGES = ReclaimResult(
 
 def page(metrics: Metrics) -> list[str]:
     """The lines of a scrape, without those of the process."""
-    lines = metrics.page().body.decode().splitlines()
+    lines = metrics.page({}).body.decode().splitlines()
     return [line for line in lines if "reclaimd_" in line and "build_info" not in line]
 
 
@@ -187,9 +189,23 @@ def test_no_name_is_ever_a_label_and_the_series_are_bounded() -> None:
     calls = [each.removesuffix("Request") for each in messages if each.endswith("Request")]
     for call in (*calls, "StreamContainers", "StreamPodSandboxes", "StreamImages"):
         metrics.called(call, 1000.0, True)
-    text = metrics.page().body.decode()
+    text = metrics.page({}).body.decode()
     assert "secret" not in text
     assert len([line for line in text.splitlines() if not line.startswith("#")]) <= LARGEST_SERIES
+
+
+def test_openmetrics_has_the_same_series() -> None:
+    """For a client that prefers it, as the library's own parser reads it, compressed if asked."""
+    metrics = Metrics(node)
+    accepted = {"accept": "application/openmetrics-text", "accept-encoding": "br, gzip"}
+    text = gzip.decompress(metrics.page(accepted).body).decode()
+    read = {
+        sample.name for family in text_string_to_metric_families(text) for sample in family.samples
+    }
+    plain = {re.split("[{ ]", line)[0] for line in page(metrics) if line[0] != "#"}
+    assert {name for name in read if name.startswith("reclaimd_")} == plain | {
+        "reclaimd_build_info"
+    }
 
 
 def test_counts_from_many_threads_are_all_there() -> None:
@@ -204,7 +220,7 @@ def test_counts_from_many_threads_are_all_there() -> None:
     for thread in threads:
         thread.start()
     for _ in range(5):
-        metrics.page()
+        metrics.page({})
     for thread in threads:
         thread.join()
     name = 'reclaimd_runtime_operations_total{operation_type="image_status"}'
