@@ -8,7 +8,8 @@ warning and works without the endpoints.
 
 Only GET and HEAD of known paths are answered. Each page is made by a function on that thread, which
 must not wait for anything, and is made once for all clients that ask for it alike at the same
-moment, so that many scrapes do not delay a probe. prometheus-client is imported only if metrics are on.
+moment, so that many scrapes do not delay a probe. prometheus-client is imported only if metrics are
+on.
 """
 
 from __future__ import annotations

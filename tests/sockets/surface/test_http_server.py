@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def got(
     path: str,
     method: str = "GET",
     timeout_seconds: float = LONGEST_SECONDS,
-    **headers: str,
+    headers: Mapping[str, str] = {},
 ) -> tuple[int, bytes]:
     """Status and body of a page."""
     connection = http.client.HTTPConnection(address, timeout=timeout_seconds)
@@ -238,7 +238,7 @@ def test_a_running_daemon_is_scraped_and_probed(small_node: SmallNode) -> None:
         assert came_true(lambda: got(address, "/readyz")[0] == 200)
         assert got(address, "/livez") == (200, b"ok\n")
         status, body = got(address, "/metrics")
-        _, compressed = got(address, "/metrics", **SCRAPE)
+        _, compressed = got(address, "/metrics", headers=SCRAPE)
     assert gzip.decompress(compressed).endswith(b"\n# EOF\n")
     for series in (
         r'reclaimd_passes_total\{result="satisfied",trigger="(interval|watch)"\} 1.0$',
