@@ -108,7 +108,7 @@ class Share:
     """How many images or containers; null if none are counted."""
     at_least: bool = False
     """Whether `bytes` is a lower bound."""
-    remedy: str = field(init=False)
+    remedy: str = field(init=False, default="")
     """What can be done about them."""
 
     def __post_init__(self) -> None:

@@ -16,12 +16,12 @@ from eviction.records.json_shapes import (
     LEFT_OUT,
     Count,
     Document,
-    Keywords,
     LeftOut,
     RoleName,
     Seconds,
     Time,
     Versioned,
+    keywords,
     one_of,
 )
 from eviction.records.observations_json import (
@@ -193,7 +193,7 @@ class RecordedPassJson(Document):
 class PassFieldsJson(RecordedPassJson, Versioned):
     """Everything that happened in one pass."""
 
-    trigger: Annotated[str, Keywords({"enum": [*map(str, OF_PASSES)]})]
+    trigger: Annotated[str, keywords(enum=[*map(str, OF_PASSES)])]
     """What started it."""
     observations: list[ObservationJson]
     """What was observed before it, in the order of the signals."""

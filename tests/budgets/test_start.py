@@ -40,6 +40,7 @@ HOMES = {
     "pydantic": [
         CONFIGURATION,
         "eviction/drill/scenario.py",
+        "eviction/records/json_shapes.py",
         "eviction/records/state_file.py",
         "eviction/surface/pause.py",
     ],

@@ -20,10 +20,10 @@ from eviction.drill.measurement.measurements import (
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.json_shapes import (
     Count,
-    Keywords,
     RoleName,
     SignalName,
     Versioned,
+    keywords,
     one_of,
     to_json,
 )
@@ -68,15 +68,13 @@ class AvailableJson:
 # The names of all other filesystems are keys.
 PointJson = Annotated[
     dict[str, AvailableJson],
-    Keywords(
-        {
-            "properties": {
-                "seconds": {"description": "Since the start.", "type": "number"},
-                "available_bytes": {"description": "On the first filesystem.", "type": "integer"},
-                "inodes_free": {"description": "On the first filesystem.", "type": "integer"},
-            },
-            "required": ["seconds"],
-        }
+    keywords(
+        properties={
+            "seconds": {"description": "Since the start.", "type": "number"},
+            "available_bytes": {"description": "On the first filesystem.", "type": "integer"},
+            "inodes_free": {"description": "On the first filesystem.", "type": "integer"},
+        },
+        required=["seconds"],
     ),
 ]
 """One point of the timeline."""
@@ -100,7 +98,7 @@ class DrillReportJson(Versioned):
     """Whether every expectation that could be judged held."""
     filesystem: str
     """The filesystems of the node, for people."""
-    layout: Annotated[str, Keywords({"enum": [*map(str, FsLayout), "unknown"]})]
+    layout: Annotated[str, keywords(enum=[*map(str, FsLayout), "unknown"])]
     """How the roles are spread over the filesystems."""
     crossed_seconds: float | None
     """When a mark was first crossed; null: never."""

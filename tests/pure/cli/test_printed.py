@@ -281,11 +281,14 @@ def test_every_command_with_json_has_a_schema() -> None:
 def test_every_field_of_what_is_printed_is_described(name: str) -> None:
     """Each part has a title and a description, each field a sentence."""
     schema = schema_of(name)
-    for part in (schema, *schema.get("$defs", {}).values()):
+    parts = schema.get("$defs", {})
+    for part in (schema, *parts.values()):
         assert part["title"]
         assert part["description"]
-        for field, described in part["properties"].items():
-            assert described["description"].endswith("."), (part["title"], field)
+        for field, described in part.get("properties", {}).items():
+            of_its_type = parts.get(described.get("$ref", "").rpartition("/")[2], {})
+            text = {**of_its_type, **described}["description"]
+            assert text.endswith("."), (part["title"], field)
 
 
 def test_every_field_that_the_code_gives_to_the_log_is_in_its_schema() -> None:
