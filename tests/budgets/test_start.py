@@ -45,7 +45,7 @@ HOMES = {
         "eviction/surface/pause.py",
     ],
     "pydantic_core": [CONFIGURATION],
-    "yaml": ["eviction/configuration/strict_yaml.py"],
+    "yaml": ["eviction/configuration/strict_yaml.py", "eviction/cli/output.py"],
     "tenacity": ["reclaim/cri/inventory.py"],
 }
 HEAVY = "argparse typing dataclasses inspect email importlib.metadata http ssl asyncio"

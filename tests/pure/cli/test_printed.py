@@ -64,7 +64,7 @@ def test_a_help_has_what_is_the_commands_own_and_an_example_that_can_be_typed(co
     """Each of its options in a row with a text, and none of those that all commands share but a
     hint; its exit codes. What belongs to one of two commands in one module is said for both."""
     text, (parser, _) = printed(command, "--help"), command_of(command)
-    assert f"\n  {command} " in printed("help")
+    assert re.search(rf"^  .{{8}}{command} ", printed("help"), re.MULTILINE)
     assert text.startswith(f"usage: reclaimd {command} [OPTION ...]")
     for action in parser.groups()[""]:
         assert action.help, action.dest

@@ -134,7 +134,8 @@ def test_man_and_other_shells_have_no_complaint() -> None:
 
 COMPLETED = """source "$1"; shift
 COMP_WORDS=(reclaimd "$@"); COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
-_reclaimd; printf "%s\\n" "${COMPREPLY[@]}"
+reclaimd() { printf -- '- name: x\n  name: team/app\n'; }
+_shtab_reclaimd; printf "%s\\n" "${COMPREPLY[@]}"
 """
 
 
@@ -144,12 +145,14 @@ _reclaimd; printf "%s\\n" "${COMPREPLY[@]}"
         ("re", "reclaim resume reload"),
         ("reclaim --dry", "--dry-run"),
         ("reclaim --signal nodefs.i", "nodefs.inodesFree"),
-        ("plan -o ", "table json"),
+        ("plan -o ", "table json yaml name"),
+        ("drill fast", "fast-fill"),
+        ("why te", "team/app"),
         ("check --npd --out", "--output"),
         ("ballast st", "status"),
         ("help con", "config configuration"),
         ("check --eviction-h", "--eviction-hard"),
-        ("nonsense --", ""),
+        ("nonsense --", "--help --version"),
     ],
 )
 def test_bash_completes_commands_options_and_choices(words: str, offered: str) -> None:
