@@ -94,12 +94,11 @@ def answer_document(document: Any, output: str) -> None:
 
 def names_of(document: Mapping[str, Any]) -> Iterator[str]:
     """The objects that a document is about: those that go or went, and those of `why`."""
-    for record in document.get("records", ()):
-        yield from names_of(record)
-    for each in (*document.get("removals", ()), *document.get("objects", ())):
-        yield f"{each['kind']}/{each['name']}"
-    for went in document.get("went", ()):
-        yield from names_of({"objects": [went["removal"]]})
+    if "verdict" in document:
+        yield f"{document['kind']}/{document['name']}"
+    for part in ("records", "removals", "objects", "went"):
+        for each in document.get(part, ()):
+            yield from names_of(each.get("removal", each))
 
 
 def answer_lines(lines: Iterable[str]) -> None:

@@ -19,27 +19,12 @@ from pydantic import Field
 from eviction.types import API_VERSION, ThresholdValue
 from signals.types import AVAILABLE, INODES_FREE, ROLE_NAME
 
-
-def keywords(**given: Any) -> Any:
-    """Keywords of JSON Schema for an annotated type."""
-    return Field(json_schema_extra=given)
-
-
-def one_of(*closed_lists: type[StrEnum], open_: bool = False) -> Any:
-    """A text that is in one of these lists.
-
-    `open_`: it may be another one too, and the lists have the usual ones.
-    """
-    words = {"enum": [str(word) for closed in closed_lists for word in closed]}
-    return keywords(anyOf=[words, {"minLength": 1}]) if open_ else keywords(**words)
-
-
 Json = dict[str, Any]
 """A JSON object, as it is printed, or read, maybe from another version."""
 
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$"
 
-Time = Annotated[str, keywords(format="date-time", pattern=_TIME)]
+Time = Annotated[str, Field(pattern=_TIME, json_schema_extra={"format": "date-time"})]
 """RFC 3339 in UTC."""
 
 Count = Annotated[int, Field(ge=0)]

@@ -39,6 +39,7 @@ HOMES = {
     "pyinotify": ["signals/watcher.py"],
     "pydantic": [
         CONFIGURATION,
+        "eviction/drill/report/document.py",
         "eviction/drill/scenario.py",
         "eviction/records/json_shapes.py",
         "eviction/records/state_file.py",
