@@ -8,7 +8,6 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
@@ -70,15 +69,15 @@ def test_what_the_daemon_removed_is_listed_by_name_and_survives_it(
         assert came_true(lambda: kinds(file) == ["started", "pass"])
         assert not daemon.logged("removed image"), "in JSON the record has them"
         follow = ("history", "--config", file, "--follow", "--limit", "1")
-        with TemporaryFile("w+") as out, TemporaryFile() as err:
-            following = started(*follow, streams=(0, out.fileno(), err.fileno()))
-            assert came_true(lambda: os.fstat(out.fileno()).st_size > 0)
-            assert daemon.stop() == 0
-            assert came_true(lambda: out.seek(0) or "stopped" in out.read())
-            following.send_signal(signal.SIGINT)
-            assert following.wait(PATIENCE_SECONDS) == 130
-            out.seek(0)
-            assert re.findall("satisfied|started|stopped", out.read()) == ["satisfied", "stopped"]
+        printed = Path(f"{fields['historyFile']}.printed")
+        with printed.open("w") as out:
+            following = started(*follow, streams=(0, out.fileno(), out.fileno()))
+        assert came_true(lambda: "satisfied" in printed.read_text())
+        assert daemon.stop() == 0
+        assert came_true(lambda: "stopped" in printed.read_text())
+        following.send_signal(signal.SIGINT)
+        assert following.wait(PATIENCE_SECONDS) == 130
+    assert re.findall("satisfied|started|stopped", printed.read_text()) == ["satisfied", "stopped"]
     known = {"CONFIG": file, "DIRECTORY": os.path.dirname(fields["historyFile"])}
     varies = [*VARIES, (r"\b(interval|watch)\b", "interval")]
     expect_console(EXPECTED / "history.txt", known, varies=varies)
