@@ -34,10 +34,11 @@ FILES_SECONDS = 2.0
 ACCEPT_SECONDS = 1.0  # for the first line of the answer
 LARGEST_FILE_BYTES = 1 << 20
 OF_THE_ANSWER = ("exit_code", "sentence", "document", "lines")
+COLORS = ("auto", "always", "never")  # of --color
 _FILES = ("--config", "--config-dir")
 _VALUES = {
-    "reclaim": ("--signal", "--until", "--room", "--on", "--output", "-o"),
-    "check": ("--output", "-o"),
+    "reclaim": ("--signal", "--until", "--room", "--on", "--output", "-o", "--color"),
+    "check": ("--output", "-o", "--color"),
 }
 _SWITCHES = {"reclaim": ("--all", "--dry-run", "--now"), "check": ("--npd",)}
 _FIELD = r"""^[^#\n]*?\b%s["']?[ \t]*:[ \t]*["']?([^"'\s,#}]*)"""
@@ -88,6 +89,9 @@ def ask_daemon(command: str, arguments: Sequence[str]) -> int | None:
     if parsed is None:
         return None
     options, files = parsed
+    color = options.pop("color", "auto")
+    if color not in COLORS or (command == "check" and options.get("output") == "name"):
+        return None
     fingerprint, texts = files_seen(files.get("config"), files.get("config_dir"))
     client = Client(seen_in(texts))
     # files that cannot be read are for the command itself to report
@@ -101,6 +105,12 @@ def ask_daemon(command: str, arguments: Sequence[str]) -> int | None:
         if str(reason):
             mention(f"{reason}; doing the work here")
         return None
+    if color != "auto" or options.get("output") in ("yaml", "name"):
+        from eviction.cli import output  # which takes its time, and the work is done
+        from eviction.surface.answer import Answer
+
+        output.color = color
+        return output.print_answer(Answer(**answer), options.get("output", "table"))
     mention(answer["sentence"])
     if answer["document"] is not None:
         write_out(f"{json.dumps(answer['document'], indent=2)}\n")

@@ -149,9 +149,10 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_OK
     chosen = library() if arguments.all else names or [DEFAULT]
     scenarios = [find_scenario(name) for name in chosen]
-    if len(scenarios) > 1 and arguments.output == "json":
+    if len(scenarios) > 1 and arguments.output != "table":
         _exit_usage(
-            "-o json prints one document, so it takes one scenario; several write their reports"
+            f"-o {arguments.output} prints one document, so it takes one scenario; several write"
+            " their reports"
         )
     if arguments.fill is None:
         return _drill_embedded(scenarios, arguments)
@@ -454,8 +455,8 @@ def _marks_table(observation: NodeObservation) -> list[str]:
 
 
 def _shown_by(arguments: argparse.Namespace) -> Callable[[str], None]:
-    """A function that prints a line on stdout, or on stderr if stdout gets one JSON document."""
-    return print_message if arguments.output == "json" else lambda line: answer_lines([line])
+    """A function that prints a line on stdout, or on stderr if stdout gets one document."""
+    return print_message if arguments.output != "table" else lambda line: answer_lines([line])
 
 
 def _drill_log(arguments: argparse.Namespace) -> Log:

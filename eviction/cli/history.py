@@ -4,21 +4,23 @@ only files; needs no daemon."""
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, cast
 
 from eviction.cli.local_files import READ, LocalFiles
 from eviction.cli.options import number
 from eviction.cli.output import answer, columns, exit_on, exit_with
-from eviction.cli.parser import OUTPUT
+from eviction.cli.parser import OBJECTS
 from eviction.cli.progress import mention
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
-from eviction.records.history import RecordJson
+from eviction.records.history import MOST_WAITING, RecordJson
 from eviction.records.json_shapes import Json, Versioned
 from eviction.records.observations_json import timestamp
 from eviction.records.passes import PassResult
@@ -31,6 +33,7 @@ from signals.quantity import QuantityError, format_bytes, format_duration, parse
 HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREES", "REASON", "PASS")
 REGRET_HEADS = ("NAME", "REMOVED", "CAME BACK", "SOONEST", "FREED", "PULLED AGAIN", "PER GIB FREED")
 WINDOW_HEADS = ("WITHIN", "CAME BACK", "DID NOT", "NOT OVER YET", "NOT KNOWN")
+FOLLOW_SECONDS = 1.0
 BLANK = ("-",) * len(HEADS)  # what an event has not
 
 
@@ -45,8 +48,9 @@ class HistoryJson(Versioned):
 
 
 OPTIONS = {
+    "--follow": "go on with what is written from now on",
     "--regret": "what removals cost: which images came back, how soon",
-    **OUTPUT,
+    **OBJECTS,
 }
 
 
@@ -73,12 +77,14 @@ def run(arguments: argparse.Namespace) -> int:
     limit = arguments.limit
     if not path:
         exit_with(EXIT_USAGE, "historyFile is empty, so no history is kept")
-    # what came back needs all others
-    chosen = {} if arguments.regret else {"about": about, "limit": limit}
-    with exit_on(EXIT_USAGE, EvictionError, "historyFile: "):
-        found, missing = files.history(
-            lambda records: selected(records, arguments.since or "", **chosen)
-        )
+    # what came back, or comes, needs all others
+    chosen = {} if arguments.regret or arguments.follow else {"about": about, "limit": limit}
+
+    def read() -> tuple[list[Json], str]:
+        with exit_on(EXIT_USAGE, EvictionError, "historyFile: "):
+            return files.history(lambda records: selected(records, arguments.since or "", **chosen))
+
+    found, missing = read()
     if missing:
         mention(f"{missing}; the daemon creates it when it starts")
     elif not found:
@@ -87,10 +93,26 @@ def run(arguments: argparse.Namespace) -> int:
         removals = removals_of(found, *files.images_gone())
         regret = regret_of([each for each in removals if is_about(asdict(each), about)], limit)
         answer(arguments, regret, lambda: regret_lines(regret, columns()))
-    else:
-        record = HistoryJson(file=path, records=cast("list[RecordJson]", found))
-        answer(arguments, record, lambda: history_lines(found, columns()) if found else [])
-    return EXIT_OK
+        return EXIT_OK
+    shown = selected(found, about=about, limit=limit)
+    heads = 0
+    written = 0.0
+    while True:
+        record = HistoryJson(file=path, records=cast("list[RecordJson]", shown))
+        lines = history_lines(shown, columns())[heads:] if shown else []
+        answer(arguments, record, partial(list, lines))
+        if missing or not arguments.follow:
+            return EXIT_OK
+        shown, heads = [], 1
+        while not shown:
+            time.sleep(FOLLOW_SECONDS)
+            with exit_on(EXIT_USAGE, OSError, "historyFile: "):
+                before, written = written, os.path.getmtime(path)
+            if written != before:
+                seen = found[-MOST_WAITING:]  # in that time, no more are written
+                found, _ = read()
+                new = [record for record in found[-MOST_WAITING:] if record not in seen]
+                shown = selected(new, about=about)
 
 
 def regret_lines(regret: RegretJson, width: int | None = None) -> list[str]:

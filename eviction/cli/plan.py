@@ -11,7 +11,7 @@ from typing import Literal
 
 from eviction.cli.local_node import LocalNode, Pods
 from eviction.cli.output import answer, columns
-from eviction.cli.parser import OUTPUT
+from eviction.cli.parser import OBJECTS
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.records.json_shapes import Seconds
 from eviction.records.pass_json import PassFieldsJson, pass_json
@@ -49,7 +49,7 @@ class PlanJson(PassFieldsJson):
 
 
 OPTIONS = {
-    **OUTPUT,
+    **OBJECTS,
     "--signal SIGNAL": "only what clears it, and whether that is enough",
     "--until VALUE": "with --signal: the mark to reach, a quantity or a percentage",
     "--all": (

@@ -15,7 +15,7 @@ from eviction.cli.history import is_about
 from eviction.cli.local_files import ASKED
 from eviction.cli.local_node import LocalNode
 from eviction.cli.output import answer, exit_with
-from eviction.cli.parser import OUTPUT
+from eviction.cli.parser import OBJECTS
 from eviction.cli.progress import mention
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.records.json_shapes import (
@@ -35,7 +35,7 @@ from eviction.wording.explain import frees_in_words, in_words, reason_in_words
 from reclaim.types import Result, Rule
 from signals.quantity import counted, format_bytes, format_duration
 
-OPTIONS = OUTPUT
+OPTIONS = OBJECTS
 SHORTEST_ID = 8  # fewer characters are not taken for the beginning of an id
 GONE = (Result.REMOVED, Result.ALREADY_GONE)
 
@@ -150,10 +150,14 @@ def named(
     """Those with this name. `shown`: gives name and id.
 
     `name`: part of the name, or at least the first eight characters of the id. If it is the whole
-    name or id of one, only that counts.
+    name or id of one, or what `-o name` prints, only that counts.
     """
     each_shown = [(one, shown(one)) for one in objects]
-    whole = [one for one, fields in each_shown if name in (fields["name"], fields["id"])]
+    whole = [
+        one
+        for one, fields in each_shown
+        if name in (fields["name"], fields["id"], f"{fields.get('kind', 'image')}/{fields['name']}")
+    ]
     return whole or [one for one, fields in each_shown if is_about(fields, name, SHORTEST_ID)]
 
 

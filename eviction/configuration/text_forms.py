@@ -66,7 +66,7 @@ def text_form(*patterns: str, examples: tuple[str, ...] = ()) -> Any:
 
 
 def map_by_signal(*others: str, amounts: bool = False) -> Any:
-    """The form of a map whose keys are signals, which `.ci/json_schema.py` spells out. `others`:
+    """The form of a map whose keys are signals, which `.ci/schemas.py` spells out. `others`:
     signals that only the kubelet acts on. `amounts`: the values are amounts, of which small ones
     need a unit unless they are inodes."""
     return Field(json_schema_extra={BY_SIGNAL: {"others": [*others], "amounts": amounts}})

@@ -543,8 +543,8 @@ _Pressures = Annotated[
 def _one_or_several(schema: dict[str, Any]) -> None:
     """A single pressure may be written as one mapping."""
     several = schema["properties"]["pressure"]
-    del several["title"]
-    schema["properties"]["pressure"] = {"anyOf": [several["items"], several]}
+    what = several.pop("description", "")
+    schema["properties"]["pressure"] = {"description": what, "anyOf": [several["items"], several]}
 
 
 class Scenario(Part):

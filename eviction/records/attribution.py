@@ -116,7 +116,7 @@ class Share:
     """How many of the bytes reclaimd may free now, as far as that is known."""
     by: tuple[str, ...] = ()
     """The reclaim functions that do it."""
-    remedy: str = field(init=False)
+    remedy: str = field(init=False, default="")
     """What can be done about them."""
 
     def __post_init__(self) -> None:

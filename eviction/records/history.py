@@ -20,7 +20,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from eviction.records.json_shapes import (
     LEFT_OUT,
@@ -29,7 +29,6 @@ from eviction.records.json_shapes import (
     Json,
     LeftOut,
     Time,
-    one_of,
     shortened,
     to_json,
 )
@@ -71,7 +70,7 @@ class PassRecordJson(RecordedPassJson, WrittenJson):
 
     kind: Literal["pass"]
     """What the record is."""
-    trigger: Annotated[str, one_of(Trigger)]
+    trigger: Trigger
     """What started it."""
 
 

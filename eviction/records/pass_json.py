@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import astuple
-from typing import Annotated, Literal
+from typing import Literal
 
 from eviction.records.attribution import Attribution
 from eviction.records.json_shapes import (
     LEFT_OUT,
     Count,
     Document,
-    Keywords,
     LeftOut,
     RoleName,
     Seconds,
     Time,
     Versioned,
-    one_of,
     shortened,
 )
 from eviction.records.observations_json import (
@@ -32,7 +30,7 @@ from eviction.records.observations_json import (
     threshold_json,
     timestamp,
 )
-from eviction.records.passes import OF_PASSES, Pass, PassResult, Timings
+from eviction.records.passes import Pass, PassResult, Timings, Trigger
 from eviction.types import NodeCondition
 from reclaim.types import Action, Amounts, Kind, Outcome, Reason, ReclaimResult, Result, Rule
 from signals.quantity import format_bytes
@@ -40,10 +38,10 @@ from signals.types import FsLayout
 
 MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
 
-KindWord = Annotated[str, one_of(Kind, open_=True)]
+KindWord = Kind | str
 """A kind of object: one that the kubelet's functions remove, or another function's."""
 
-ReasonWord = Annotated[str, one_of(Reason, open_=True)]
+ReasonWord = Reason | str
 """A reason: one that the kubelet's functions give, or another function's."""
 
 
@@ -192,7 +190,7 @@ class RecordedPassJson(Document):
 class PassFieldsJson(RecordedPassJson, Versioned):
     """Everything that happened in one pass."""
 
-    trigger: Annotated[str, Keywords({"enum": [*map(str, OF_PASSES)]})]
+    trigger: Trigger
     """What started it."""
     observations: list[ObservationJson]
     """What was observed before it, in the order of the signals."""

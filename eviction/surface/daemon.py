@@ -234,6 +234,7 @@ class Daemon:
             document,
             observations=seen if world.looks else None,
             now=now,
+            wall=node.clock.wall(),
             removal_in_flight_seconds=oldest_seconds(world.removals.values(), now),
             threads_not_started=node.threads_not_started,
             accepted_wall=self._accepted_wall,

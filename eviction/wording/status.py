@@ -158,6 +158,8 @@ class NodeStatus:
     """The last ones; None before the first."""
     now: float = 0.0
     """Monotonic seconds."""
+    wall: float = 0.0
+    """The same moment, in seconds since the epoch."""
     removal_in_flight_seconds: float = 0.0
     """Since the oldest unanswered removal was sent."""
     threads_not_started: int = 0

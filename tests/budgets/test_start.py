@@ -39,12 +39,14 @@ HOMES = {
     "pyinotify": ["signals/watcher.py"],
     "pydantic": [
         CONFIGURATION,
+        "eviction/drill/report/document.py",
         "eviction/drill/scenario.py",
+        "eviction/records/json_shapes.py",
         "eviction/records/state_file.py",
         "eviction/surface/pause.py",
     ],
     "pydantic_core": [CONFIGURATION],
-    "yaml": ["eviction/configuration/strict_yaml.py"],
+    "yaml": ["eviction/configuration/strict_yaml.py", "eviction/cli/output.py"],
     "tenacity": ["reclaim/cri/inventory.py"],
 }
 HEAVY = "argparse typing dataclasses inspect email importlib.metadata http ssl asyncio"

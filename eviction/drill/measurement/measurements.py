@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
-from eviction.records.json_shapes import Count, RoleName, one_of
+from eviction.records.json_shapes import Count, RoleName
 from eviction.records.passes import Pass
 from eviction.types import NodeCondition, Threshold
 from signals.types import FsLayout, Signal, SignalObservations
@@ -67,7 +67,7 @@ class Episode:
 class ConditionPeriod:
     """A period during which a node condition was reported."""
 
-    condition: Annotated[str, one_of(NodeCondition)]
+    condition: NodeCondition
     """The condition."""
     from_seconds: float
     """Since the start."""

@@ -64,7 +64,7 @@ def test_a_help_has_what_is_the_commands_own_and_an_example_that_can_be_typed(co
     """Each of its options in a row with a text, and none of those that all commands share but a
     hint; its exit codes. What belongs to one of two commands in one module is said for both."""
     text, (parser, _) = printed(command, "--help"), command_of(command)
-    assert f"\n  {command} " in printed("help")
+    assert re.search(rf"^  .{{8}}{command} ", printed("help"), re.MULTILINE)
     assert text.startswith(f"usage: reclaimd {command} [OPTION ...]")
     for action in parser.groups()[""]:
         assert action.help, action.dest
@@ -282,11 +282,14 @@ def test_every_command_with_json_has_a_schema() -> None:
 def test_every_field_of_what_is_printed_is_described(name: str) -> None:
     """Each part has a title and a description, each field a sentence."""
     schema = schema_of(name)
-    for part in (schema, *schema.get("$defs", {}).values()):
+    parts = schema.get("$defs", {})
+    for part in (schema, *parts.values()):
         assert part["title"]
         assert part["description"]
-        for field, described in part["properties"].items():
-            assert described["description"].endswith("."), (part["title"], field)
+        for field, described in part.get("properties", {}).items():
+            of_its_type = parts.get(described.get("$ref", "").rpartition("/")[2], {})
+            text = {**of_its_type, **described}["description"]
+            assert text.endswith("."), (part["title"], field)
 
 
 def test_every_field_that_the_code_gives_to_the_log_is_in_its_schema() -> None:

@@ -127,7 +127,7 @@ LEAST = "--room: must be a percentage or at least 1Mi, but it was "
         ({"signal": ["nodefs.available"]}, "--signal: "),
         ({"until": "1Gi"}, "--until sets the mark of the signal named by --signal"),
         ({"signal": "nodefs.available", "until": "much"}, "--until: 'much' is neither"),
-        ({"output": "xml"}, "--output: 'xml' is neither table nor json"),
+        ({"output": "xml"}, "--output: 'xml' is none of table, json, yaml, name"),
         ({"force": True}, "force: not an option of reclaim"),
         *(({"width": width}, "width") for width in (0, -1, "80", True, 80.0)),
         ({"room": "1Gi"}, NEEDS + "'1Gi' and None"),
@@ -154,7 +154,9 @@ def test_an_option_that_is_none_is_refused(given: dict[str, Any], sentence: str)
 @pytest.mark.parametrize("given", [{"output": "xml"}, {"output": ["json"]}, {"signal": "x"}])
 def test_an_option_of_a_check_that_is_none_is_refused(given: dict[str, Any]) -> None:
     """Those of reclaim are none of check."""
-    with pytest.raises(OptionRefused, match=r"neither table nor json|not an option of check"):
+    with pytest.raises(
+        OptionRefused, match=r"is none of table, json, yaml, name|not an option of check"
+    ):
         answer.read_options(CheckOptions, "check", given)
 
 

@@ -156,7 +156,7 @@ def test_every_line_of_a_command_fits(node: str, columns: int, rows: int, comman
 
 def test_colours_are_for_terminals_and_never_needed(node: str) -> None:
     """The level of a finding is in colour, and a word, too. None without a terminal, on a dumb one,
-    or with NO_COLOR, unless that is empty (https://no-color.org)."""
+    or with NO_COLOR, unless that is empty (https://no-color.org), or --color says otherwise."""
 
     def shown(**environment: Any) -> str:
         terminal = Terminal()
@@ -167,6 +167,8 @@ def test_colours_are_for_terminals_and_never_needed(node: str) -> None:
     assert re.search(r"^\x1b\[2mNOTE\x1b\[0m  ", coloured, re.MULTILINE)
     levels = re.compile(r"^(?:ERROR|WARNING|NOTE)  ", re.MULTILINE)
     assert levels.findall(ESCAPE.sub("", coloured)) == levels.findall(plain) != []
+    asked = ("doctor", "--config", node, "--color", "always")
+    assert levels.findall(reclaimd_here(*asked).stdout) == []
     given = ({"NO_COLOR": "1"}, {"TERM": "dumb"}, {"NO_COLOR": ""})
     assert ["\x1b" in each for each in (plain, *(shown(**each) for each in given))] == [
         *[False] * 3,

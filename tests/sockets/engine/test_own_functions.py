@@ -190,7 +190,7 @@ def test_its_name_and_its_kinds_are_labels_of_the_metrics(small_node: SmallNode)
     node = pressed(small_node, a_ballast(small_node), 2 * MIB)
     metrics = Metrics(NodeStatus, functions=node.functions)
     for removed in ("0.0", "1.0"):
-        text = metrics.page().body.decode()
+        text = metrics.page({}).body.decode()
         assert f'reclaimd_removals_total{{kind="ballast",result="removed"}} {removed}' in text
         metrics.passed(relieve(node))
 
