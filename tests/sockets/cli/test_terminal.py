@@ -11,6 +11,7 @@ import struct
 import subprocess
 import termios
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from fcntl import ioctl
@@ -52,11 +53,12 @@ class Terminal:
         ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.settings = termios.tcgetattr(self.slave)
         self.shown = ""
+        self._decoder = getincrementaldecoder("utf-8")()
 
     def read(self, wait_seconds: float = 0.1) -> str:
         """Everything that was written so far."""
         while select.select([self.master], [], [], wait_seconds)[0]:
-            self.shown += os.read(self.master, 65536).decode()
+            self.shown += self._decoder.decode(os.read(self.master, 65536))
         return self.shown
 
     def runs(
