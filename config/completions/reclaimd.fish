@@ -9,7 +9,7 @@ complete -c reclaimd -n __fish_use_subcommand -a status -d 'what the running dae
 complete -c reclaimd -n __fish_use_subcommand -a pause -d 'stop all removals for a while; ends automatically'
 complete -c reclaimd -n __fish_use_subcommand -a resume -d 'end a pause'
 complete -c reclaimd -n __fish_use_subcommand -a reload -d 'the daemon reads its configuration again; ends once it is in force'
-complete -c reclaimd -n __fish_use_subcommand -a top -d 'the same as status, live in the terminal'
+complete -c reclaimd -n __fish_use_subcommand -a top -d 'how full disks are, what goes next and why, live in the terminal'
 complete -c reclaimd -n __fish_use_subcommand -a history -d 'every pass and every removal of the last weeks, from a file'
 complete -c reclaimd -n __fish_use_subcommand -a config -d 'the values in force, where each of them comes from, and all marks'
 complete -c reclaimd -n __fish_use_subcommand -a doctor -d 'what is wrong or risky on this node, and what to do about it'

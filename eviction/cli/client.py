@@ -54,9 +54,12 @@ class Client:
         return ask(self.path, command, wait_seconds, **fields)
 
     def dry_run(self, signal: str, *, silent: bool = False) -> dict[str, Any]:
-        """The answer to a dry run to the end of the signal's row. Raises NotAskedError."""
+        """The record of a dry run to the end of the signal's row. Raises NotAskedError."""
         options = {"dry_run": True, "all": True, "signal": signal, "output": "json"}
-        return self.work("reclaim", options, told={}, silent=silent)
+        answer = self.work("reclaim", options, told={}, silent=silent)
+        if not answer["document"]:
+            raise NotAskedError(answer["sentence"])
+        return dict(answer["document"])
 
     def work(
         self, command: str, options: dict[str, Any], told: Fingerprint, *, silent: bool = False

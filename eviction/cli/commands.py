@@ -10,7 +10,7 @@ COMMANDS = {
     "pause": "stop all removals for a while; ends automatically",
     "resume": "end a pause",
     "reload": "the daemon reads its configuration again; ends once it is in force",
-    "top": "the same as status, live in the terminal",
+    "top": "how full disks are, what goes next and why, live in the terminal",
     "history": "every pass and every removal of the last weeks, from a file",
     "config": "the values in force, where each of them comes from, and all marks",
     "doctor": "what is wrong or risky on this node, and what to do about it",

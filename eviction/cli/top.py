@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 2 usage; 3 no daemon answers, for `top` only at the start.
+    """Exit 0; 2 usage; 3 no daemon answers at the start. Bars and keys need Rich, and 24 lines of 80
+    columns: pip install 'reclaimd[ui]'.
 
     Example: reclaimd status -o json, or reclaimd top --interval 2
     """

@@ -23,7 +23,6 @@ from signals.types import INODES_FREE
 
 BLOCKS = 12  # of a sparkline
 SCREENS = 5  # that each stands for
-LONGEST_SECONDS = 86400.0  # what is full later than that is hardly filled
 PLAN_SECONDS = 30.0  # between two questions what goes next
 SOON_SECONDS = 5.0  # if a pass has ended since
 PAUSE_SECONDS = 3600.0  # as of `reclaimd pause`
@@ -60,8 +59,7 @@ class TopScreen:
     def _plan(self) -> None:
         self._signal = nearest_signal(self._status)
         try:
-            answer = self._daemon.dry_run(self._signal, silent=True)
-            self._planned = answer["document"] or nothing(answer["sentence"])
+            self._planned = self._daemon.dry_run(self._signal, silent=True)
         except NotAskedError as error:
             self._planned = nothing(str(error))
 
@@ -110,7 +108,6 @@ class TopScreen:
             levels = [*self._levels[signal]][::-SCREENS][::-1]
             (since, before), (now, _) = levels[-2:][0], levels[-1]
             rate = round(max(before - available, 0) / max(now - since, 1.0))
-            full_seconds = available // rate if rate else LONGEST_SECONDS
             filesystem, _, what = signal.partition(".")
             inodes = what == INODES_FREE
             number = str if inodes else format_bytes
@@ -121,7 +118,7 @@ class TopScreen:
                     "stale" if seen["stale"] else number(available),
                     sparkline([-left for _, left in levels], seen["capacity"]),
                     f"{number(rate)}/s" if rate else "-",
-                    format_duration(full_seconds) if full_seconds < LONGEST_SECONDS else "-",
+                    format_duration(available // rate) if rate else "-",
                 ]
             )
             met = [whose for whose, mark in marks.items() if available < mark]

@@ -119,8 +119,8 @@ def _planned_by_daemon(node: LocalNode) -> Json:
     Exits with 2 if no daemon does it.
     """
     try:
-        return dict(node.client.dry_run("imagefs.available")["document"])
-    except (NotAskedError, TypeError):
+        return node.client.dry_run("imagefs.available")
+    except NotAskedError:
         exit_with(EXIT_USAGE, node.problem)
 
 

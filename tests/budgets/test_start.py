@@ -45,6 +45,7 @@ HOMES = {
     ],
     "pydantic_core": [CONFIGURATION],
     "yaml": ["eviction/configuration/strict_yaml.py"],
+    "rich": ["eviction/cli/top_screen.py"],
     "tenacity": ["reclaim/cri/inventory.py"],
 }
 HEAVY = "argparse typing dataclasses inspect email importlib.metadata http ssl asyncio"
