@@ -520,9 +520,9 @@ def _progress(
 
     def available() -> str:
         observations = observation.measured.observations
-        found = None if observations is None else observations.signals.get(signal)
-        if observations is None or found is None:
+        if observations is None or signal not in observations.signals:
             return ""
+        found = observations.signals[signal]
         kubelets = observation.node.world.manager.config.kubelets_in_layout(observations.layout)
         ours = observation.measured.thresholds
         marks = ladder(ours, kubelets, None, observations={signal: found})

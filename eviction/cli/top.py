@@ -50,10 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 2 usage; 3 no daemon answers at the start. Bars and keys need Rich, and 24 lines of 80
-    columns: pip install 'reclaimd[ui]'.
+    """Exit 0; 2 usage; 3 no daemon answers at the start. Bars and keys need Rich, and 24 lines of
+    80 columns: pip install 'reclaimd[ui]'.
 
-    Example: reclaimd status -o json, or reclaimd top --interval 2
+    Example: reclaimd top --interval 2
     """
     daemon = LocalFiles(arguments, ASKED).client
     with exit_on(EXIT_RUNTIME, NotAskedError), Progress("asking the daemon"):
@@ -68,23 +68,26 @@ def run(arguments: argparse.Namespace) -> int:
     with _terminal(live) as wait_for_keys:
         for screens in count(1):
             size = shutil.get_terminal_size()
-            text = "\n".join([*screen(shown, columns(), size.lines), ""])
-            if drawing is not None and status and size.columns >= 80 and size.lines >= 24:
-                drawing.take(status, time.monotonic())
-                text = drawing.drawn(*size)
+            large = size.columns >= 80 and size.lines >= 24
+            # an older daemon does not report its ladder
+            drawn = drawing if large and "ladder" in status else None
+            if drawn is None:
+                text = "\n".join([*screen(shown, columns(), size.lines), ""])
+            else:
+                drawn.take(status, time.monotonic())
+                text = drawn.drawn(*size)
             if live:
                 write_out(HOME_AND_CLEAR, flush=False)
             write_out(text)
-            keys = "" if screens == arguments.count else wait_for_keys(arguments.interval)
-            if screens == arguments.count or "q" in keys:
+            if screens == arguments.count or "q" in (keys := wait_for_keys(arguments.interval)):
                 break
-            if drawing is not None:
-                drawing.press(keys)
+            if drawn is not None:
+                drawn.press(keys)
             try:
                 status = daemon.ask("status")
                 shown = lines(status, columns())
             except NotAskedError as error:  # it may be restarting
-                status = None
+                status = {}
                 shown = [str(error)]
     return EXIT_OK
 

@@ -23,6 +23,7 @@ from signals.types import INODES_FREE
 
 BLOCKS = 12  # of a sparkline
 SCREENS = 5  # that each stands for
+LONGEST_NAME = 11  # of a filesystem; the kubelet's are no longer
 PLAN_SECONDS = 30.0  # between two questions what goes next
 SOON_SECONDS = 5.0  # if a pass has ended since
 PAUSE_SECONDS = 3600.0  # as of `reclaimd pause`
@@ -79,9 +80,9 @@ class TopScreen:
         shown = [Text(line, "bold") for line in wrap_lines(map(escaped, before_signals), width)]
         shown += [Text(), *self._filesystems(width)][: height // 2]
         room = height - len(shown) - 1
-        passes = [] if self._key in ("d", "w") else self._passes(width)[: room // 2]
+        passes = [] if self._key in ("d", "w") else self._passes(width)[: room // 3]
         planned = self._planned_lines(width)
-        most = room - len(passes) - 2
+        most = max(room - len(passes) - 2, 1)
         if len(planned) > most:
             planned[most - 1 :] = [f"… and {len(planned) - most + 1} more"]
         below = ["", *planned, "", *passes]
@@ -109,6 +110,8 @@ class TopScreen:
             (since, before), (now, _) = levels[-2:][0], levels[-1]
             rate = round(max(before - available, 0) / max(now - since, 1.0))
             filesystem, _, what = signal.partition(".")
+            if len(filesystem) > LONGEST_NAME:
+                filesystem = f"{filesystem[: LONGEST_NAME - 1]}…"
             inodes = what == INODES_FREE
             number = str if inodes else format_bytes
             rows.append(
@@ -167,7 +170,7 @@ def nothing(why: str) -> Json:
 
 
 def nearest_signal(status: Json) -> str:
-    """The signal that is nearest to one of its marks, of a status that has any."""
+    """The signal that is nearest to one of its marks, by its share, of a status that has any."""
     observed = {seen["signal"]: seen for seen in status["observations"]}
 
     def above(mark: Json) -> float:

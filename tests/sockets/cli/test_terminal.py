@@ -327,7 +327,7 @@ def test_what_top_draws_and_what_its_keys_do(small_node: SmallNode, terminal: Te
     kubelets = small_node.disk.parent / "kubelet.yaml"
     head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
     kubelets.write_text(f"{head}evictionHard: {{nodefs.available: 10%, imagefs.available: 5%}}\n")
-    own = {"evictionHard": {NODEFS: "30%"}, "kubeletConfig": str(kubelets)}
+    own: dict[str, Any] = {"evictionHard": {NODEFS: "30%"}, "kubeletConfig": str(kubelets)}
     control = f"{small_node.disk.parent}/run/c"
     file = small_node.configuration(controlSocket=control, **own)
     screens: dict[bytes, str] = {}
