@@ -79,7 +79,7 @@ complete -c reclaimd -n '_shtab_reclaimd_using status' -l eviction-soft -x -d 's
 complete -c reclaimd -n '_shtab_reclaimd_using status' -l eviction-soft-grace-period -x -d 'how long they wait: nodefs.available=1m30s'
 complete -c reclaimd -n '_shtab_reclaimd_using status' -l eviction-minimum-reclaim -x -d 'minimum reclaim, like nodefs.available=1Gi'
 complete -c reclaimd -n '_shtab_reclaimd_using status' -s o -l output -xka "table json yaml" -d 'output format'
-complete -c reclaimd -n '_shtab_reclaimd_using; and test $_shtab_reclaimd_npos -eq 0' -a top -d 'the same as status, live in the terminal'
+complete -c reclaimd -n '_shtab_reclaimd_using; and test $_shtab_reclaimd_npos -eq 0' -a top -d 'how full disks are, what goes next and why, live'
 complete -c reclaimd -n '_shtab_reclaimd_using top' -s h -l help -d 'show this help message and exit'
 complete -c reclaimd -n '_shtab_reclaimd_using top' -l color -xka "auto always never" -d 'auto: on a terminal, unless NO_COLOR is set'
 complete -c reclaimd -n '_shtab_reclaimd_using top' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'the file; default: $RECLAIMD_CONFIG, else /etc/reclaimd/reclaimd.yaml; empty: none'

@@ -54,22 +54,35 @@ class Client:
         """The answer to a command with these fields, at once. Raises NotAskedError."""
         return ask(self.path, command, wait_seconds, **fields)
 
-    def work(self, command: str, options: dict[str, Any], told: Fingerprint) -> dict[str, Any]:
+    def dry_run(self, signal: str, *, silent: bool = False) -> dict[str, Any]:
+        """The record of a dry run to the end of the signal's row. Raises NotAskedError."""
+        options = {"dry_run": True, "all": True, "signal": signal, "output": "json"}
+        answer = self.work("reclaim", options, told={}, silent=silent)
+        if not answer["document"]:
+            raise NotAskedError(answer["sentence"])
+        return dict(answer["document"])
+
+    def work(
+        self, command: str, options: dict[str, Any], told: Fingerprint, *, silent: bool = False
+    ) -> dict[str, Any]:
         """The answer to `reclaim` or `check` after the work: exit code, sentence, document, lines.
 
-        `told`: the configuration of this process. Shows progress. Raises NotAskedError.
+        `told`: the configuration of this process. Shows progress, unless `silent`. Raises
+        NotAskedError.
         """
         request = {"command": command, "options": options, "told": told}
         busy: str | None = None
         first = True
         try:
             answers = converse(self.path, request, ACCEPT_SECONDS)
-            with Progress("", lambda: f"the daemon is {busy or 'about to begin'}"):
+            progress = Progress("", lambda: f"the daemon is {busy or 'about to begin'}")
+            progress.live = progress.live and not silent
+            with progress:
                 while "exit_code" not in (answer := next(answers)):
                     if "refused" in answer:
                         raise NotAskedError(f"the daemon refuses: {answer['refused']}")
                     busy = answer.get("busy")
-                    if busy and first:
+                    if busy and first and not silent:
                         mention(f"the daemon is {busy}; waiting for its turn")
                     first = False
                 return {key: answer[key] for key in OF_THE_ANSWER}

@@ -2,7 +2,7 @@
 
 COMMANDS = {
     "status": "what the running daemon is doing, and its last passes",
-    "top": "the same as status, live in the terminal",
+    "top": "how full disks are, what goes next and why, live",
     "check": "one observation: signals, thresholds, headroom, layout",
     "plan": "what would be removed now, and why everything else is kept",
     "df": "where the bytes are, and what may be freed of them",

@@ -70,7 +70,8 @@ from eviction.exit_codes import (
 )
 from eviction.records.json_shapes import to_json
 from eviction.records.passes import Pass
-from eviction.wording.explain import pass_lines
+from eviction.wording.bars import bar
+from eviction.wording.explain import ladder, pass_lines
 from eviction.wording.log import Log
 from eviction.wording.tables import amount, signals_table
 from reclaim.types import RuntimeUnavailable
@@ -520,7 +521,13 @@ def _progress(
 
     def available() -> str:
         observations = observation.measured.observations
-        found = None if observations is None else observations.signals.get(signal)
-        return "" if found is None else f"{amount(signal, found.available)} available"
+        if observations is None or signal not in observations.signals:
+            return ""
+        found = observations.signals[signal]
+        kubelets = observation.node.world.manager.config.kubelets_in_layout(observations.layout)
+        ours = observation.measured.thresholds
+        marks = ladder(ours, kubelets, None, observations={signal: found})
+        drawn = bar(found.available, found.capacity, {each.whose: each.mark for each in marks})
+        return f"{drawn} {amount(signal, found.available)} available"
 
     return nullcontext() if arguments.verbosity else Progress(str(signal), available)

@@ -33,9 +33,9 @@ GONE = {"--history": "reclaimd history shows the passes and removals that were k
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 2 usage; 3 no daemon answers, for `top` only at the start.
+    """Exit 0; 2 usage; 3 no daemon answers.
 
-    Example: reclaimd status -o json, or reclaimd top --interval 2
+    Example: reclaimd status -o json
     """
     files = LocalFiles(arguments, ASKED)
     with exit_on(EXIT_RUNTIME, NotAskedError), Progress("asking the daemon"):

@@ -118,10 +118,9 @@ def _planned_by_daemon(node: LocalNode) -> Json:
 
     Exits with 2 if no daemon does it.
     """
-    options = {"dry_run": True, "all": True, "signal": "imagefs.available", "output": "json"}
     try:
-        return dict(node.client.work("reclaim", options, told={})["document"])
-    except (NotAskedError, TypeError):
+        return node.client.dry_run("imagefs.available")
+    except NotAskedError:
         exit_with(EXIT_USAGE, node.problem)
 
 

@@ -20,6 +20,7 @@ from eviction.records.json_shapes import (
 from eviction.records.observations_json import ObservationJson, ThresholdJson, threshold_json
 from eviction.records.pass_json import BytesJson, FunctionJson, KindWord, PassJson
 from eviction.types import NodeCondition, Threshold
+from eviction.wording.explain import LadderMark
 from reclaim.evidence.states import Distrust, Why
 from reclaim.removals import Claim, StageId
 from reclaim.types import Amounts
@@ -111,6 +112,8 @@ class Status(Versioned):
     """Whether removals are only reported, and not made."""
     held_off: str | None = None
     """Why nothing may be removed now; null if removals are allowed."""
+    pause_left_seconds: Seconds = 0.0
+    """How much longer an operator's pause lasts; 0 without one."""
     doing: str | None = None
     """What it is doing; null while it only watches."""
     stalled_seconds: Seconds = 0.0
@@ -142,6 +145,8 @@ class Status(Versioned):
     """The last observations, in the order of the signals."""
     thresholds: list[ThresholdStatusJson] = field(default_factory=list)
     """The thresholds in force."""
+    ladder: tuple[LadderMark, ...] = ()
+    """Our marks and the kubelet's, as a filling filesystem reaches them."""
     functions: dict[str, FunctionTotalJson] = field(default_factory=dict)
     """What each reclaim function has done, by its name."""
     passes: list[PassJson] = field(default_factory=list)

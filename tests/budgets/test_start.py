@@ -47,6 +47,7 @@ HOMES = {
     ],
     "pydantic_core": [CONFIGURATION],
     "yaml": ["eviction/configuration/strict_yaml.py", "eviction/cli/output.py"],
+    "rich": ["eviction/cli/top_screen.py"],
     "tenacity": ["reclaim/cri/inventory.py"],
 }
 HEAVY = "argparse typing dataclasses inspect email importlib.metadata http ssl asyncio"

@@ -15,6 +15,7 @@ from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.decision.thresholds import thresholds_met
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Decision, NodeCondition, Threshold
+from eviction.wording.bars import bar, sparkline
 from eviction.wording.explain import (
     REASONS,
     LadderMark,
@@ -495,3 +496,34 @@ def test_every_line_fits_and_is_printable_and_no_text_is_lost(
         texts = "".join("".join(line[begins:].split()) for line in lines[1:])
         assert texts == "".join((escaped(one) + escaped(other)).split())
     assert not NAMES & TEXTS
+
+
+# ---- bars
+
+
+BOTH = {"reclaimd": 15, "kubelet": 10}
+
+
+@pytest.mark.parametrize(
+    ("available", "marks", "shown"),
+    [
+        (100, {}, "····················"),
+        (52, BOTH, "█████████▌·······│┃·"),  # to an eighth of a character
+        (4, BOTH, "█████████████████│┃▏"),
+        (0, {"reclaimd": 0, "kubelet": 100}, "┃██████████████████│"),
+        (50, {"reclaimd": 10.4, "kubelet": 10}, "██████████·······│┃·"),  # in one place
+        (50, {"reclaimd": 10, "kubelet": 12}, "██████████·······┃│·"),  # later than the kubelet
+    ],
+)
+def test_a_bar_shows_what_is_used_and_both_marks(
+    available: int, marks: dict[str, int], shown: str
+) -> None:
+    """Of 100 units, on 20 characters, in the order in which a filling disk reaches the marks."""
+    assert bar(available, 100, marks) == shown
+    assert len(bar(0, 0, marks)) == len(shown)
+
+
+def test_a_sparkline_is_flat_where_little_moves() -> None:
+    """Else it goes from the least amount to the largest."""
+    assert sparkline([0, 10, 30, 70, 20], 100) == "▁▂▄█▃"
+    assert (sparkline([5000, 5001], 10_000), sparkline([0], 0)) == ("▁▁", "▁")
