@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.measurement.measurements import ConditionPeriod, Episode, Measurements
-from eviction.drill.measurement.observer import (
+from eviction.drill.embedded_node import until_answered
+from eviction.drill.measurements import ConditionPeriod, Episode, Measurements
+from eviction.drill.observer import (
     LARGEST_SAMPLES,
     InventoryPoller,
     Observer,
     take_inventory,
 )
-from eviction.drill.node.embedded_node import until_answered
 from eviction.types import NodeCondition
 from reclaim.types import Image, PodSandbox, PodSandboxState, RuntimeUnavailable
 from signals.types import (

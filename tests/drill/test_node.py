@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, get_args
 
 import pytest
 
-from eviction.drill.node.embedded_node import EmbeddedNode
-from eviction.drill.pressure.schedule import PressurePeriod, PressureSchedule
-from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of
+from eviction.drill.embedded import EmbeddedGrowers, configuration_of
+from eviction.drill.embedded_node import EmbeddedNode
 from eviction.drill.scenario import PodState, Scenario
+from eviction.drill.schedule import PressurePeriod, PressureSchedule
 from eviction.engine.node import Node
 from reclaim.types import ContainerState, PodSandboxState
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
-from eviction.drill.pressure.fill_program import PREFIX, Order
-from eviction.drill.pressure.real_fill_plan import plan_fill, plan_lines
-from eviction.drill.pressure.schedule import Fill
-from eviction.drill.run.real import foreign_entries, mount_point, traces
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.fill_program import PREFIX, Order
+from eviction.drill.private_mounts import unmount
+from eviction.drill.real import foreign_entries, mount_point, traces
+from eviction.drill.real_fill_plan import plan_fill, plan_lines
 from eviction.drill.scenario import Grows, ScenarioError
+from eviction.drill.schedule import Fill
 from eviction.types import Threshold
 from signals.types import (
     KUBELET_SIGNALS,

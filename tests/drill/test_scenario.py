@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from eviction.configuration.models import Model
 from eviction.configuration.strict_yaml import read_document
-from eviction.drill.run.embedded import describe_fault, failpoint_of
+from eviction.drill.embedded import describe_fault, failpoint_of
 from eviction.drill.scenario import (
     GONE_FIELDS,
     ConditionExpectation,

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import grpc
 
-from eviction.drill.runtime.server import InjectedError
+from eviction.drill.server import InjectedError
 from tests.nodes.full_server import METHODS
 from tests.nodes.method_faults import SeveralFaults
 

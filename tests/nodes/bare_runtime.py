@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.layer_store import LayerSpec
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer
 from tests.sockets.cri_calls import CriCalls

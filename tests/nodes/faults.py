@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from eviction.drill.runtime import server
-from eviction.drill.runtime.server import first_half
+from eviction.drill.server import first_half
 
 CODES = {code.name: code for code in grpc.StatusCode if code is not grpc.StatusCode.OK}
 

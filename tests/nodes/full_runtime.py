@@ -18,9 +18,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime.runtime import (
+from eviction.drill.layer_store import LayerSpec
+from eviction.drill.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime import (
     Container,
     EmbeddedRuntime,
     Image,

@@ -13,8 +13,8 @@ import grpc
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
-from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import EmbeddedServer, Method, methods_of
+from eviction.drill.runtime import EmbeddedRuntime
+from eviction.drill.server import EmbeddedServer, Method, methods_of
 from reclaim.cri import leases_pb2, stores_pb2
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.leases import Leases

@@ -17,8 +17,8 @@ from datetime import datetime
 from google.protobuf.empty_pb2 import Empty
 from grpc import StatusCode
 
-from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import InjectedError
+from eviction.drill.runtime import EmbeddedRuntime
+from eviction.drill.server import InjectedError
 from reclaim.cri import leases_pb2
 
 EXPIRE = "containerd.io/gc.expire"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, TypeVar
 
-from eviction.drill.node.pod_directories import begin_container
-from eviction.drill.runtime.runtime import CONTAINER_NAME_LABEL
+from eviction.drill.pod_directories import begin_container
+from eviction.drill.runtime import CONTAINER_NAME_LABEL
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.client import RUNTIME_SERVICE, CriClient
 from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL

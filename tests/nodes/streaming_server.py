@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from eviction.drill.runtime.server import Method
+from eviction.drill.server import Method
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import METHODS, FullServer
 from tests.nodes.method_faults import SeveralFaults

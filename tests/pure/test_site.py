@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from eviction.drill.judgement.judge import Check, DrillResult
+from eviction.drill.judge import Check, DrillResult
 from eviction.drill.report.document import report_of
 from eviction.drill.report.page import page
 from tests.bench.regret.page import MEASURED as REGRET

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import grpc
 
-from eviction.drill.runtime.server import IMAGE_SERVICE, RUNTIME_SERVICE, Method
+from eviction.drill.server import IMAGE_SERVICE, RUNTIME_SERVICE, Method
 from reclaim.cri import cri_pb2
 from tests.nodes.full_server import METHODS
 from tests.sockets.cri_calls import CriCalls

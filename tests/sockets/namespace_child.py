@@ -20,8 +20,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.private_mounts import (
+from eviction.drill.layer_store import LayerSpec
+from eviction.drill.private_mounts import (
     EmbeddedNodeError,
     libc,
     mount_tmpfs,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from eviction.drill.judgement.judge import Check, DrillResult, Response
-from eviction.drill.measurement.measurements import (
+from eviction.drill.judge import Check, DrillResult, Response
+from eviction.drill.measurements import (
     ConditionPeriod,
     MeasuredFilesystem,
     MeasuredRemoval,
@@ -17,7 +17,7 @@ from eviction.drill.measurement.measurements import (
     Sample,
     downsample,
 )
-from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
+from eviction.drill.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.json_shapes import (
     Count,
     Keywords,

@@ -16,10 +16,10 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.run.embedded import FaultSchedule, failpoint_of
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime.server import EmbeddedServer
+from eviction.drill.embedded import FaultSchedule, failpoint_of
+from eviction.drill.private_mounts import EmbeddedNodeError
 from eviction.drill.scenario import Fault
+from eviction.drill.server import EmbeddedServer
 from reclaim.cri import cri_pb2
 from tests.nodes.bare_runtime import APP, BASE, NAME, TOOL, BareRuntime
 from tests.nodes.faults import Delay, Fail, Failpoint, Hang

@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from eviction.engine.effects import Request
 from eviction.engine.node import Node
 from eviction.records.state_file import Moment, RecordFile, current_machine_id, records_json

@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.node.pod_directories import age_directories
-from eviction.drill.runtime.runtime import Image
+from eviction.drill.pod_directories import age_directories
+from eviction.drill.runtime import Image
 from eviction.engine.node import Node
 from reclaim.cri import cri_pb2 as pb
 from reclaim.types import RuntimeUnavailable

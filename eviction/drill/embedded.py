@@ -16,20 +16,20 @@ from typing import Any
 from grpc import StatusCode
 
 from eviction.configuration.effective import Configuration, load
-from eviction.drill.judgement.judge import DrillResult, judge, would_start
-from eviction.drill.measurement.measurements import MeasuredRemoval
-from eviction.drill.measurement.observer import LOG, Limits, Observation, take_inventory
-from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
-from eviction.drill.pressure.schedule import (
+from eviction.drill.embedded_node import EmbeddedNode, until_answered
+from eviction.drill.judge import DrillResult, judge, would_start
+from eviction.drill.measurements import MeasuredRemoval
+from eviction.drill.observer import LOG, Limits, Observation, take_inventory
+from eviction.drill.private_mounts import EmbeddedNodeError
+from eviction.drill.scenario import Fault, FaultAction, ImageSpec, Pressure, Scenario
+from eviction.drill.schedule import (
     FaultOccurrence,
     Fills,
     Grower,
     PressureSchedule,
     Schedule,
 )
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime.server import EmbeddedServer, Failpoint, first_half
-from eviction.drill.scenario import Fault, FaultAction, ImageSpec, Pressure, Scenario
+from eviction.drill.server import EmbeddedServer, Failpoint, first_half
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.surface.daemon import Daemon
 from eviction.wording.log import Log

@@ -16,7 +16,7 @@ from enum import StrEnum
 from itertools import product
 from typing import NamedTuple
 
-from eviction.drill.measurement.measurements import Measurements, Objects, later
+from eviction.drill.measurements import Measurements, Objects, later
 from eviction.drill.scenario import (
     CONTAINER,
     INIT_CONTAINER,

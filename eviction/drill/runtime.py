@@ -35,8 +35,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
-from eviction.drill.runtime.layer_store import LayerSpec, LayerStore
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.layer_store import LayerSpec, LayerStore
+from eviction.drill.private_mounts import EmbeddedNodeError
 from reclaim.cri import cri_pb2
 from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.evidence.references import normalized, repository_of

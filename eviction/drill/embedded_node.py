@@ -16,15 +16,14 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Self, TypeVar
 
-from eviction.drill.node.pod_directories import age_directories, begin_container
-from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.private_mounts import (
+from eviction.drill.layer_store import LayerSpec
+from eviction.drill.pod_directories import age_directories, begin_container
+from eviction.drill.private_mounts import (
     EmbeddedNodeError,
     mount_tmpfs,
     unmount,
 )
-from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import EmbeddedServer
+from eviction.drill.runtime import EmbeddedRuntime
 from eviction.drill.scenario import (
     BALLAST,
     CONTAINER,
@@ -35,6 +34,7 @@ from eviction.drill.scenario import (
     PodState,
     Scenario,
 )
+from eviction.drill.server import EmbeddedServer
 from eviction.engine.ballast import create_ballast
 from reclaim.cri.client import CriClient
 from reclaim.functions.ballast import BallastRefused, BallastSettings

@@ -24,8 +24,8 @@ import grpc
 from google.protobuf.message import Message
 from grpc import StatusCode
 
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime.runtime import EmbeddedRuntime, NotFoundError, messages_of
+from eviction.drill.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime import EmbeddedRuntime, NotFoundError, messages_of
 
 RUNTIME_SERVICE = "runtime.v1.RuntimeService"
 IMAGE_SERVICE = "runtime.v1.ImageService"

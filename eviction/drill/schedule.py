@@ -1,7 +1,7 @@
 """Applies the pressures of a scenario in their order; a process for each fills a filesystem.
 
 Does not cover: writable layers and pulled images, which grow through the embedded
-runtime; see `run.embedded`.
+runtime; see `embedded`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from eviction.drill.pressure.fill_program import Order
+from eviction.drill.fill_program import Order
 from eviction.drill.scenario import Grows, Pressure
 from signals.quantity import format_bytes, format_duration
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from eviction.configuration.effective import Configuration
 from eviction.decision.thresholds import thresholds_met, usable
-from eviction.drill.measurement.measurements import (
+from eviction.drill.measurements import (
     ConditionPeriod,
     Episode,
     MeasuredFilesystem,
@@ -33,7 +33,7 @@ from eviction.drill.measurement.measurements import (
     Sample,
     downsample,
 )
-from eviction.drill.pressure.schedule import FaultOccurrence, Schedule, came_true
+from eviction.drill.schedule import FaultOccurrence, Schedule, came_true
 from eviction.engine.node import Node
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
-from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
+from eviction.drill.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.json_shapes import Count, RoleName, one_of
 from eviction.records.passes import Pass
 from eviction.types import NodeCondition, Threshold

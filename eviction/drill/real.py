@@ -12,12 +12,12 @@ import threading
 from collections.abc import Iterable
 from contextlib import nullcontext
 
-from eviction.drill.judgement.judge import DrillResult, Response, judge_real
-from eviction.drill.measurement.observer import Limits, NodeObservation
-from eviction.drill.pressure.fill_program import PREFIX, Order
-from eviction.drill.pressure.real_fill_plan import FillPlan
-from eviction.drill.pressure.schedule import Fills, PressureSchedule
+from eviction.drill.fill_program import PREFIX, Order
+from eviction.drill.judge import DrillResult, Response, judge_real
+from eviction.drill.observer import Limits, NodeObservation
+from eviction.drill.real_fill_plan import FillPlan
 from eviction.drill.scenario import Scenario
+from eviction.drill.schedule import Fills, PressureSchedule
 from eviction.surface.daemon import Daemon
 from eviction.types import EvictionError
 from eviction.wording.log import Log
