@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import math
 import os
 import signal
 import sys
@@ -403,7 +404,7 @@ def _observe(arguments: argparse.Namespace) -> int:
             show(f"  {line}")
         longest = limits.longest_seconds
         quiet = format_duration(limits.quiet_seconds)
-        after = "" if longest is None else f"after {format_duration(longest)}, "
+        after = "" if longest == math.inf else f"after {format_duration(longest)}, "
         show(f"ends {after}when relieved and quiet for {quiet}, or with Ctrl-C")
         with _progress(Signal.NODEFS_AVAILABLE, observation, arguments):
             observation.watch(limits)
@@ -421,7 +422,8 @@ def _observe(arguments: argparse.Namespace) -> int:
 def _limits(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
     """When an observation ends. `quiet_seconds`: the default of --quiet."""
     quiet = quiet_seconds if arguments.quiet is None else arguments.quiet
-    return Limits(quiet, vars(arguments)["for"], until_relief=True)
+    longest = vars(arguments)["for"]
+    return Limits(quiet, math.inf if longest is None else longest, until_relief=True)
 
 
 @contextmanager

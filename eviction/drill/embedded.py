@@ -6,11 +6,14 @@ runtime records when it really removed something.
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from grpc import StatusCode
@@ -21,13 +24,14 @@ from eviction.drill.judge import DrillResult, judge, would_start
 from eviction.drill.measurements import MeasuredRemoval
 from eviction.drill.observer import LOG, Limits, Observation, take_inventory
 from eviction.drill.private_mounts import EmbeddedNodeError
-from eviction.drill.scenario import Fault, FaultAction, ImageSpec, Pressure, Scenario
+from eviction.drill.scenario import Fault, FaultAction, Pressure, Scenario
 from eviction.drill.schedule import (
     FaultOccurrence,
-    Fills,
+    Fill,
     Grower,
     PressureSchedule,
     Schedule,
+    order_of,
 )
 from eviction.drill.server import EmbeddedServer, Failpoint, first_half
 from eviction.engine.node import DRAIN_SECONDS, Node
@@ -41,8 +45,6 @@ LONGEST_SECONDS = 60.0
 SHORTEST_WAIT_SECONDS = 3.0  # wait at least this long for relief that does not come
 FILE = "file"
 CONDITION_SLACK_SECONDS = 1.0  # wait this much longer than a condition may last
-WRITE_BYTES = 256 * 1024  # a container writes this much at a time
-LEAST_WRITES_A_SECOND = 100  # or more at a fast rate: it can write every 5 ms at most
 # an image that does not fit is pulled again, as by the kubelet, but sooner
 PULL_AGAIN_SECONDS = 0.05
 
@@ -143,91 +145,56 @@ class FaultSchedule(Schedule):
 # ---- what grows
 
 
-class EmbeddedGrowers(Fills):
-    """Starts the pressures of one embedded node.
+def grower_on(node: EmbeddedNode, pressure: Pressure, number: int) -> Grower:
+    """Starts a pressure of an embedded node. A process writes all but images."""
+    match pressure.grows:
+        case "pull":
+            return Pulls(node, pressure)
+        case "writable":
+            layer = node.runtime.writable_layer(node.containers[pressure.pod])
+            path = os.path.join(layer, "grown")
+        case "log":
+            path = node.log_files[pressure.pod]
+        case _:
+            path = os.path.join(node.disk(pressure.where), "grown", str(number))
+    options = {name: getattr(pressure, name) for name in ("file", "until_full", "remains")}
+    return Fill(order_of(pressure, path, **options))
 
-    Bytes, files and logs are written by a process each; writable layers and pulls grow through the
-    runtime, on the thread of their pressure.
-    """
 
-    def __init__(self, node: EmbeddedNode):
-        super().__init__()
+class Pulls:
+    """Pulls images at a steady rate, one after another."""
+
+    def __init__(self, node: EmbeddedNode, pressure: Pressure):
+        assert pressure.image is not None
         self._node = node
-
-    def __call__(self, pressure: Pressure, number: int) -> Grower:
-        match pressure.grows:
-            case "writable":
-                container = self._node.running[pressure.pod]
-                return _ThroughRuntime(
-                    pressure, lambda size: self._node.runtime.write_to_container(container, size)
-                )
-            case "pull":
-                assert pressure.image is not None
-                image = pressure.image
-                names = list(pressure.image.names)
-                return _ThroughRuntime(pressure, lambda _: self._pull(image, names))
-            case "log":
-                path = self._node.log_files[pressure.pod]
-            case _:
-                path = os.path.join(self._node.disk(pressure.where), "grown", str(number))
-        return self.grow(
-            pressure,
-            path,
-            file=pressure.file,
-            until_full=pressure.until_full,
-            remains=pressure.remains,
-        )
-
-    def _pull(self, image: ImageSpec, names: list[str]) -> int:
-        """Pulls the next image.
-
-        Returns the bytes pulled, 0 if it did not fit, -1 if none is left.
-        """
-        if not names:
-            return -1
-        try:
-            self._node.pull(image, names[0])
-        except OSError:
-            return 0
-        names.pop(0)
-        return image.size_bytes
-
-
-class _ThroughRuntime:
-    """Writes through the runtime at a steady rate.
-
-    `write` takes how many bytes it may write, and returns how many it has written: 0 if there was
-    no space, -1 at the end.
-    """
-
-    def __init__(self, pressure: Pressure, write: Callable[[int], int]):
         self._pressure = pressure
-        self._write = write
-        self._written = 0
+        self._image = pressure.image
+        self._names = list(self._image.names)
+        self._pulled = 0
         self._began = self._due = time.monotonic()
 
     def goes_on(self) -> bool:
-        """Writes if more is due. False at the end."""
+        """Pulls an image if it is due. False at the end."""
         now = time.monotonic()
         if now < self._due:
             return True
-        size = max(WRITE_BYTES, self._pressure.rate // LEAST_WRITES_A_SECOND)
-        if self._pressure.amount is not None:
-            size = min(size, self._pressure.amount - self._written)
-        wrote = self._write(size) if size > 0 else -1
-        if wrote < 0 or (wrote == 0 and self._pressure.until_full):
+        if not self._names or self._pulled >= (self._pressure.amount or sys.maxsize):
             return False
-        self._written += wrote
-        self._due = self._began + self._written / self._pressure.rate
-        if wrote == 0:
+        try:
+            self._node.pull(self._image, self._names[0])
+        except OSError:
             self._due = now + PULL_AGAIN_SECONDS
+            return not self._pressure.until_full
+        self._names.pop(0)
+        self._pulled += self._image.size_bytes
+        self._due = self._began + self._pulled / self._pressure.rate
         return True
 
     def stop(self) -> int:
-        return self._written
+        return self._pulled
 
     def free(self) -> None:
-        """Does nothing: a runtime's files are not removed behind its back, and no scenario asks."""
+        """Does nothing: an image that was pulled stays."""
 
 
 # ---- the run
@@ -240,6 +207,7 @@ class Drill(Observation):
         self._scenario = scenario
         self._embedded = embedded
         self._paths: set[tuple[str, str]] = set()  # that are still there
+        self._recorded = 0  # removals in the runtime's record that have been taken
         configuration = configuration_of(scenario, embedded)
         node = Node(configuration, records=ImageRecords(seed=embedded.records))
         # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
@@ -252,14 +220,15 @@ class Drill(Observation):
         embedded = self._embedded
         measured = self.measured
         expect = scenario.expect
-        growers = EmbeddedGrowers(embedded)
-        pressures = PressureSchedule(scenario.pressures, growers)
+        pressures = PressureSchedule(scenario.pressures, partial(grower_on, embedded))
         faulty = FaultSchedule(scenario.faults, embedded.server, measured.faults)
         patience = max((expect.relieved_within_seconds or 0.0) * 2, SHORTEST_WAIT_SECONDS)
+        if expect.never_relieved:
+            patience = math.inf
         limits = Limits(
             max(QUIET_SECONDS, expect.quiet_seconds or 0.0),
             LONGEST_SECONDS,
-            patience_seconds=None if expect.never_relieved else patience,
+            patience_seconds=patience,
         )
         with self.beside(self._daemon):
             measured.before, starts_before = self._look()
@@ -267,12 +236,13 @@ class Drill(Observation):
             self.watch(limits, pressures, faulty)
         self.node.owner.drained(DRAIN_SECONDS)
         measured.after, starts_after = self._look()
-        measured.removals = self._removals()
+        self.removed(measured.ended)
+        measured.removals.sort(key=lambda removal: removal.seconds)
         measured.pressures = pressures.periods
         measured.would_restart = sorted(starts_after - starts_before)
         if expect.new_pod_starts:
             measured.new_pod_problem = self._new_pod_problem()
-        growers.free()
+        pressures.free()
         self.node.close()
         return DrillResult(
             scenario.name,
@@ -285,11 +255,20 @@ class Drill(Observation):
     # ---- observing
 
     def removed(self, seconds: float) -> int:
-        """The number of removals in the runtime's record, and of paths that are missing."""
+        """Takes the removals that the runtime has recorded meanwhile, and paths that are gone."""
+        measured = self.measured
         missing = self._paths - self._paths_now()
         self._paths -= missing
-        self.measured.removals += [MeasuredRemoval(seconds, *path, id=path[1]) for path in missing]
-        return len(self._embedded.runtime.removals) + len(self.measured.removals)
+        gone = [(seconds, *path) for path in missing]
+        recorded = self._embedded.runtime.removals[self._recorded :]
+        self._recorded += len(recorded)
+        gone += [(wall - measured.began_wall, kind, each) for wall, kind, each in recorded]
+        names = {each: name for (_, each), name in measured.before.items()}
+        names |= self._embedded.image_names
+        for at, kind, each in gone:
+            removal = MeasuredRemoval(at, kind, names.get(each, each), id=each)
+            measured.removals.append(removal)
+        return len(measured.removals)
 
     def in_progress(self, seconds: float) -> bool:
         """True while relief or the end of a condition is awaited."""
@@ -323,18 +302,6 @@ class Drill(Observation):
         """Kind and name of the log directories and files, which no runtime lists."""
         logs = {(LOG, name) for name in os.listdir(self._embedded.pod_logs_directory)}
         return logs | {(FILE, name) for name in self._embedded.files}
-
-    def _removals(self) -> list[MeasuredRemoval]:
-        """The removals in the runtime's record, and the paths that the observer saw disappear."""
-        objects = {**self.measured.after, **self.measured.before}
-        names = {object_id: name for (_, object_id), name in objects.items()}
-        names |= self._embedded.image_names
-        removals = self.measured.removals
-        for wall, kind, object_id in self._embedded.runtime.removals:
-            name = names.get(object_id, object_id)
-            seconds = wall - self.measured.began_wall
-            removals.append(MeasuredRemoval(seconds, kind, name, id=object_id))
-        return sorted(removals, key=lambda removal: removal.seconds)
 
     def _new_pod_problem(self) -> str:
         """Why a new pod could not start; empty if it did."""

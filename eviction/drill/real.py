@@ -8,7 +8,6 @@ end, however the drill ends.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable
 from contextlib import nullcontext
 
@@ -17,7 +16,7 @@ from eviction.drill.judge import DrillResult, Response, judge_real
 from eviction.drill.observer import Limits, NodeObservation
 from eviction.drill.real_fill_plan import FillPlan
 from eviction.drill.scenario import Scenario
-from eviction.drill.schedule import Fills, PressureSchedule
+from eviction.drill.schedule import Fill, PressureSchedule, order_of
 from eviction.surface.daemon import Daemon
 from eviction.types import EvictionError
 from eviction.wording.log import Log
@@ -49,26 +48,38 @@ def run_in_directory(
     Returns None if `observation.stopping` was set. Raises FillFailed. Everything
     has been freed then, too.
     """
-    fills = Fills()
+    fills: list[Fill] = []
     stopping = observation.stopping
     node = observation.node
+
+    def fill(order: Order) -> Fill:
+        fills.append(Fill(order))
+        return fills[-1]
+
     ours = response is Response.OURS
     patience = SHORTEST_WAIT_SECONDS if ours else OBSERVED_WAIT_SECONDS
     patience = max(patience, (scenario.expect.relieved_within_seconds or 0.0) * 2)
     pressures = PressureSchedule(
         scenario.pressures,
-        lambda pressure, _: fills.grow(
-            pressure, directory, reserve=plan.units[pressure.counts_inodes].reserve
+        lambda pressure, _: fill(
+            order_of(pressure, directory, reserve=plan.units[pressure.counts_inodes].reserve)
         ),
     )
     try:
-        _prefill(plan, directory, fills, stopping=stopping)
+        # before the clock starts and anything is measured
+        for inodes, unit in plan.units.items():
+            grows = "inodes" if inodes else "bytes"
+            prefill = fill(Order(directory, grows, 0, amount=unit.prefill, reserve=unit.reserve))
+            while prefill.goes_on() and not stopping.wait(TICK_SECONDS):
+                pass
         if not stopping.is_set():
+            _raise_if_failed(fills)
             with observation.beside(Daemon(node, log)) if ours else nullcontext():
                 observation.watch(limits._replace(patience_seconds=patience), pressures)
                 _raise_if_failed(fills)
     finally:
-        fills.free()
+        for each in fills:
+            each.free()
     if stopping.is_set():
         return None
     observation.measured.pressures = pressures.periods
@@ -83,21 +94,10 @@ def run_in_directory(
     )
 
 
-def _prefill(plan: FillPlan, directory: str, fills: Fills, *, stopping: threading.Event) -> None:
-    """Writes the prefill, before the clock starts and anything is measured. Raises FillFailed."""
-    for inodes, unit in plan.units.items():
-        grows = "inodes" if inodes else "bytes"
-        order = Order(directory, grows, rate=0, amount=unit.prefill, reserve=unit.reserve)
-        fill = fills.start(order)
-        while fill.goes_on() and not stopping.wait(TICK_SECONDS):
-            pass
-    if not stopping.is_set():
-        _raise_if_failed(fills)
-
-
-def _raise_if_failed(fills: Fills) -> None:
-    if fills.problem:
-        raise FillFailed(f"the disk was not filled as planned: {fills.problem}")
+def _raise_if_failed(fills: Iterable[Fill]) -> None:
+    for fill in fills:
+        if fill.problem:
+            raise FillFailed(f"the disk was not filled as planned: {fill.problem}")
 
 
 # ---- what is in the directory before

@@ -1,7 +1,6 @@
 """Applies the pressures of a scenario in their order; a process for each fills a filesystem.
 
-Does not cover: writable layers and pulled images, which grow through the embedded
-runtime; see `embedded`.
+Does not cover: pulled images, which grow through the embedded runtime; see `embedded`.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Grower(Protocol):
         """Stops writing. Returns the bytes or files written."""
 
     def free(self) -> object:
-        """Removes what was written."""
+        """Removes what was written, and lets go of it. May be called again."""
 
 
 def describe_pressure(pressure: Pressure) -> str:
@@ -104,7 +103,7 @@ class Fill:
 
     def __init__(self, order: Order):
         program = os.path.join(os.path.dirname(__file__), "fill_program.py")
-        self._failed = ""
+        self._problem = ""
         self._freed = False
         self._written: int | None = None
         # A process group of its own, so that Ctrl-C on the terminal reaches only the drill, which
@@ -125,9 +124,7 @@ class Fill:
 
     def goes_on(self) -> bool:
         """True while it writes."""
-        if self._written is None and select.select([self._output], [], [], 0.0)[0]:
-            self._written = int(self._line() or 0)
-        return self._written is None
+        return self._written is None and not select.select([self._output], [], [], 0.0)[0]
 
     def stop(self) -> int:
         """Stops writing and keeps what was written. Returns the bytes or files written."""
@@ -139,9 +136,10 @@ class Fill:
     @property
     def problem(self) -> str:
         """Why it could not fill or lost what it had filled; empty while all is well."""
-        if not self._freed and self._written is not None and self._process.poll() is not None:
-            return "the process that keeps the disk filled was killed"
-        return self._failed
+        if not self._freed and self._process.poll() is not None:
+            last_words = self.free().strip().rpartition("\n")[2]
+            self._problem = last_words or "the process that keeps the disk filled was killed"
+        return self._problem
 
     def free(self) -> str:
         """Closes the standard input of the process and waits until it has freed everything.
@@ -150,59 +148,29 @@ class Fill:
         """
         if self._freed:
             return ""
+        self.stop()
         self._freed = True
         _, stderr = self._process.communicate(timeout=FREE_SECONDS)
         return stderr.decode(errors="replace")
 
     def _line(self) -> bytes:
-        """Waits for the next line of the process.
-
-        If it ends without one, nothing was written, and the reason is kept.
-        """
+        """Waits for the next line of the process, or for its end."""
         line = self._output.readline()
         if not line:
-            self._written = 0
-            last_words = self.free().strip().rpartition("\n")[2]
-            self._failed = last_words or "the process that fills the disk was killed"
+            self._process.wait()
         return line
 
 
-class Fills:
-    """All the fills of one drill."""
-
-    def __init__(self) -> None:
-        self._started: list[Fill] = []
-
-    def start(self, order: Order) -> Fill:
-        """Starts one fill."""
-        self._started.append(Fill(order))
-        return self._started[-1]
-
-    def grow(self, pressure: Pressure, path: str, **others: Any) -> Fill:
-        """Starts the fill of one pressure. `others`: further fields of its order."""
-        return self.start(
-            Order(
-                path,
-                pressure.grows,
-                pressure.rate,
-                amount=pressure.amount,
-                file_bytes=pressure.file_bytes,
-                **others,
-            )
-        )
-
-    @property
-    def problem(self) -> str:
-        """The first problem of any fill; empty while all is well. Only valid before `free`."""
-        return next((fill.problem for fill in self._started if fill.problem), "")
-
-    def free(self) -> None:
-        """Stops all writing, closes every file, and frees what does not remain.
-
-        May be called more than once.
-        """
-        for fill in self._started:
-            fill.free()
+def order_of(pressure: Pressure, path: str, **others: Any) -> Order:
+    """What the process of a pressure has to write. `others`: further fields."""
+    return Order(
+        path,
+        pressure.grows,
+        pressure.rate,
+        amount=pressure.amount,
+        file_bytes=pressure.file_bytes,
+        **others,
+    )
 
 
 def came_true(condition: Callable[[], bool], seconds: float) -> bool:
@@ -257,6 +225,7 @@ class PressureSchedule(Schedule):
     def __init__(self, pressures: tuple[Pressure, ...], grow: Callable[[Pressure, int], Grower]):
         super().__init__()
         self._grow = grow
+        self._growers: list[Grower] = []
         self.periods: list[PressurePeriod] = []
         """The pressures that have begun."""
         earlier: tuple[threading.Thread, ...] = ()
@@ -264,6 +233,11 @@ class PressureSchedule(Schedule):
             if not pressure.beside:
                 earlier = tuple(self._threads)
             self._add(self._apply, number, pressure, earlier)
+
+    def free(self) -> None:
+        """Stops all writing, closes every file, and frees what does not remain."""
+        for grower in self._growers:
+            grower.free()
 
     def _apply(
         self, number: int, pressure: Pressure, earlier: tuple[threading.Thread, ...]
@@ -274,6 +248,7 @@ class PressureSchedule(Schedule):
         if self._stopping.wait(pressure.after_seconds):
             return
         grower = self._grow(pressure, number)
+        self._growers.append(grower)
         started = time.monotonic()
         period = PressurePeriod(describe_pressure(pressure), started - self._began)
         self.periods.append(period)

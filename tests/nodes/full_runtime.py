@@ -18,17 +18,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from eviction.drill.layer_store import LayerSpec
 from eviction.drill.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime import (
+    CONTENT,
     Container,
     EmbeddedRuntime,
     Image,
+    LayerSpec,
     NotFoundError,
     Record,
     Sandbox,
     copied,
     deterministic_id,
+    exited,
 )
 from reclaim.cri import cri_pb2
 from reclaim.evidence.references import normalized, repository_of
@@ -60,11 +62,14 @@ class FullRuntime(EmbeddedRuntime):
         changes = {name: options.pop(name) for name in Dialect.__slots__ if name in options}
         super().__init__(images_root, sandbox_image=sandbox_image, **options)
         self.wall_seconds = wall_clock
+        self._files_written = 0
         self.dialect = replace(dialect, **changes)
         self.runtime_handlers: dict[str, list[str]] = {}
         self.pulled_at_ns: dict[str, int] = {}
+        self._log_directories: dict[str, str] = {}  # by sandbox
         self._pinned: set[str] = set()
         if self.dialect.is_cri_o:
+            self.image_id_prefix = ""
             self._reported = [
                 f"{root}/{IMAGES if root == images_root else CONTAINERS}" for root in self._reported
             ]
@@ -117,10 +122,10 @@ class FullRuntime(EmbeddedRuntime):
         """RunPodSandbox. Raises NotFoundError if the sandbox image is absent."""
         config = request.config
         with self._lock:
-            layers = self._acquire_layers(self._image_named(self.sandbox_image))
+            layers = self._layers[self._image_named(self.sandbox_image).id]
             sandbox_id = self._new_id("sandbox")
-            self._layers[sandbox_id] = layers
-            self._of_sandbox[sandbox_id] = self.sandbox_image, config.log_directory
+            self._acquire(sandbox_id, layers)
+            self._log_directories[sandbox_id] = config.log_directory
             handler, now = request.runtime_handler, self._now_ns()
             self._sandboxes[sandbox_id] = copied(
                 Sandbox, config, id=sandbox_id, runtime_handler=handler, created_at=now
@@ -142,12 +147,11 @@ class FullRuntime(EmbeddedRuntime):
                 self._image_named(mount.image.image) for mount in config.mounts if mount.image.image
             ]
             container_id = self._new_id("container")
-            self._store.make_writable(container_id)
-            directory = request.sandbox_config.log_directory or self._of_sandbox[sandbox.id][1]
+            self._make_writable(container_id)
+            directory = request.sandbox_config.log_directory or self._log_directories[sandbox.id]
             self._sandbox_of[container_id] = sandbox.id
-            self._layers[container_id] = tuple(
-                layer for each in (image, *volumes) for layer in self._acquire_layers(each)
-            )
+            layers = [layer for each in (image, *volumes) for layer in self._layers[each.id]]
+            self._acquire(container_id, layers)
             self._containers[container_id] = copied(
                 Container,
                 config,
@@ -206,8 +210,8 @@ class FullRuntime(EmbeddedRuntime):
             image = self._image_named(request.image.image)
             self._require_free_space("images.json")
             tag = normalized(request.image.image)
-            if self.dialect.is_cri_o and tag in image.tags and len(image.tags) > 1:
-                image.tags.remove(tag)
+            if self.dialect.is_cri_o and tag in image.repo_tags and len(image.repo_tags) > 1:
+                image.repo_tags.remove(tag)
             # no artifact is removed by its id
             elif not image.id.startswith(f"{request.image.image} "):
                 self._refuse_in_use(image)
@@ -233,11 +237,12 @@ class FullRuntime(EmbeddedRuntime):
                     self._pinned.add(image_id)
             return image_id
         (name,) = map(normalized, tags)
-        digits = deterministic_id("artifact", *[layer.digest for layer in layers])
+        digits = deterministic_id("artifact", *[layer.digits for layer in layers])
         digest = f"{repository_of(name)}@sha256:{digits}"
-        entry = Image(f"{digits} {name}", tuple(layers), [name], [digest])
+        size = sum(layer.size_bytes for layer in layers)
+        entry = Image(id=f"{digits} {name}", repo_tags=[name], repo_digests=[digest], size=size)
         with self._lock:
-            self._layers[entry.id] = self._acquire_layers(entry)
+            self._acquire(entry.id, layers)
             self._images[entry.id] = entry
             self.pulled_at_ns[entry.id] = self._now_ns()
             if pinned:
@@ -245,12 +250,17 @@ class FullRuntime(EmbeddedRuntime):
         return digits
 
     def age(self, object_id: str, seconds: float) -> None:
-        """Those of images are in containerd's image store only, not in CRI."""
+        """Moves all times of an object into the past. Those of images are in containerd's image
+        store only, not in CRI."""
         if object_id in self._images:
             with self._lock:
                 self.pulled_at_ns[object_id] -= round(seconds * 1e9)
         else:
-            super().age(object_id, seconds)
+            with self._lock:
+                record = self._sandboxes.get(object_id) or self._container(object_id)
+                for name in ("created_at", "started_at", "finished_at"):
+                    if at := getattr(record, name, 0):
+                        setattr(record, name, at - round(seconds * 1e9))
 
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
         """The container's process exits by itself.
@@ -258,13 +268,44 @@ class FullRuntime(EmbeddedRuntime):
         Raises EmbeddedNodeError unless it is RUNNING or UNKNOWN.
         """
         with self._lock:
-            container = self._containers.get(container_id)
-            if container is not None and container.state not in (
+            container = self._container(container_id)
+            if container.state not in (
                 cri_pb2.CONTAINER_RUNNING,
                 cri_pb2.CONTAINER_UNKNOWN,
             ):
                 raise EmbeddedNodeError(f"container {container_id} has no process that could exit")
-        super().exit_container(container_id, exit_code)
+            container.MergeFrom(Container(**exited(exit_code, self._now_ns())))
+
+    def lose_container(self, container_id: str) -> None:
+        """Makes the container UNKNOWN, as if its shim was lost."""
+        with self._lock:
+            self._container(container_id).state = cri_pb2.CONTAINER_UNKNOWN
+
+    def kill_sandbox(self, sandbox_id: str) -> None:
+        """Makes the sandbox NOTREADY alone, which can happen on a real runtime."""
+        with self._lock:
+            self._sandbox(sandbox_id).state = cri_pb2.SANDBOX_NOTREADY
+
+    def reboot(self) -> None:
+        """After this every sandbox is NOTREADY, every container that ran has EXITED with 255."""
+        with self._lock:
+            for sandbox in self._sandboxes.values():
+                sandbox.state = cri_pb2.SANDBOX_NOTREADY
+            for container in self._containers.values():
+                if container.state in (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN):
+                    container.MergeFrom(Container(**exited(255, self._now_ns())))
+
+    def write_to_container(self, container_id: str, size_bytes: int) -> int:
+        """The container writes a new file of `size_bytes`. Returns the bytes that fitted: fewer if
+        the filesystem is full."""
+        layer, fitted = self.writable_layer(container_id), 0
+        with self._lock, suppress(OSError):
+            self._files_written += 1
+            with open(f"{layer}/{self._files_written:06}", "xb", buffering=0) as file:
+                while fitted < size_bytes:
+                    fitted += file.write(CONTENT[: size_bytes - fitted])
+        self._count(layer)
+        return fitted
 
     def tag_image(self, image_id: str, tag: str) -> None:
         """Adds a tag to an image. An image that had the tag loses it."""
@@ -273,20 +314,20 @@ class FullRuntime(EmbeddedRuntime):
 
     def _tag(self, image: Image, tag: str) -> None:
         for other in self._images.values():
-            if tag in other.tags:
-                other.tags.remove(tag)
+            if tag in other.repo_tags:
+                other.repo_tags.remove(tag)
         super()._tag(image, tag)
 
-    def _image_id(self, digits: str) -> str:
-        return digits if self.dialect.is_cri_o else super()._image_id(digits)
+    def _now_ns(self) -> int:
+        return round(self.wall_seconds() * 1e9)
 
     def _described(self, as_a: Any, container: Container, **others: str) -> Any:
         answer, image = (
             super()._described(as_a, container, **others),
             self._images.get(container.image_id),
         )
-        if self.dialect.is_cri_o and image is not None and image.digests:
-            answer.image_ref = image.digests[0]
+        if self.dialect.is_cri_o and image is not None and image.repo_digests:
+            answer.image_ref = image.repo_digests[0]
         return answer
 
     def _image_named(self, wanted: str) -> Image:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, TypeVar
 
-from eviction.drill.pod_directories import begin_container
+from eviction.drill.embedded_node import begin_container
 from eviction.drill.runtime import CONTAINER_NAME_LABEL
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.client import RUNTIME_SERVICE, CriClient

@@ -20,8 +20,8 @@ from typing import Any
 from eviction.configuration.effective import load
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.decision.reclaim_table import RowEntry, row
-from eviction.drill.layer_store import LayerSpec
 from eviction.drill.private_mounts import unmount
+from eviction.drill.runtime import LayerSpec
 from eviction.engine.effects import Request
 from eviction.engine.node import Node
 from eviction.records.passes import Pass, Trigger

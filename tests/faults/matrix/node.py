@@ -15,7 +15,6 @@ from reclaim.cri import cri_pb2 as pb
 from tests.background import Background
 from tests.faults.matrix.table import Kind
 from tests.nodes.full_runtime import FullRuntime
-from tests.nodes.full_server import METHODS
 from tests.nodes.pod_maker import Answer, PodMaker
 from tests.nodes.small_node import APP, DEAD_SECONDS, MIB, SmallNode
 
@@ -51,11 +50,14 @@ class _DirectPodMaker(PodMaker):
 
     def __init__(self, node: SmallNode) -> None:
         super().__init__(node.endpoint, "/nowhere")
-        self._runtime = node.runtime
-        self._functions = {method.name: method.function for method in METHODS}
+        self._functions: dict[str, Any] = {
+            "RunPodSandbox": node.runtime.run_pod_sandbox,
+            "CreateContainer": node.runtime.create_container,
+            "StartContainer": node.runtime.start_container,
+        }
 
     def _make(self, method: str, request: Any, answer_type: type[Answer]) -> Answer:
-        answer: Any = self._functions[method](self._runtime, request)
+        answer: Any = self._functions[method](request)
         return answer  # type: ignore[no-any-return] # an answer_type
 
 
