@@ -8,35 +8,29 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from grpc import StatusCode
 
 from eviction.configuration.effective import Configuration, load
-from eviction.drill.embedded_node import EmbeddedNode, until_answered
+from eviction.drill.embedded_node import EmbeddedNode
+from eviction.drill.growers import Bytes, Files, Grower
 from eviction.drill.judge import DrillResult, judge, would_start
 from eviction.drill.measurements import MeasuredRemoval
 from eviction.drill.observer import LOG, Limits, Observation, take_inventory
 from eviction.drill.private_mounts import EmbeddedNodeError
-from eviction.drill.scenario import Fault, FaultAction, Pressure, Scenario
-from eviction.drill.schedule import (
-    FaultOccurrence,
-    Fill,
-    Grower,
-    PressureSchedule,
-    Schedule,
-    order_of,
-)
+from eviction.drill.scenario import Fault, FaultAction, ImageSpec, Pressure, Scenario
+from eviction.drill.schedule import FaultOccurrence, PressureSchedule, Schedule
 from eviction.drill.server import EmbeddedServer, Failpoint, first_half
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.surface.daemon import Daemon
 from eviction.wording.log import Log
+from reclaim.cri.inventory import retried
 from reclaim.images.records import ImageRecords
 from signals.quantity import counted, format_duration
 
@@ -45,8 +39,6 @@ LONGEST_SECONDS = 60.0
 SHORTEST_WAIT_SECONDS = 3.0  # wait at least this long for relief that does not come
 FILE = "file"
 CONDITION_SLACK_SECONDS = 1.0  # wait this much longer than a condition may last
-# an image that does not fit is pulled again, as by the kubelet, but sooner
-PULL_AGAIN_SECONDS = 0.05
 
 FAULTS: Mapping[FaultAction, tuple[str, dict[str, Any]]] = {
     "fail": ("fails ({code})", {"acts": False}),
@@ -146,10 +138,15 @@ class FaultSchedule(Schedule):
 
 
 def grower_on(node: EmbeddedNode, pressure: Pressure, number: int) -> Grower:
-    """Starts a pressure of an embedded node. A process writes all but images."""
+    """Starts a pressure of an embedded node."""
+    options = {
+        name: getattr(pressure, name)
+        for name in ("file", "rate", "amount", "file_bytes", "until_full", "remains")
+    }
     match pressure.grows:
         case "pull":
-            return Pulls(node, pressure)
+            assert pressure.image is not None
+            return Pulls(node=node, image=pressure.image, path="", **options)
         case "writable":
             layer = node.runtime.writable_layer(node.containers[pressure.pod])
             path = os.path.join(layer, "grown")
@@ -157,44 +154,26 @@ def grower_on(node: EmbeddedNode, pressure: Pressure, number: int) -> Grower:
             path = node.log_files[pressure.pod]
         case _:
             path = os.path.join(node.disk(pressure.where), "grown", str(number))
-    options = {name: getattr(pressure, name) for name in ("file", "until_full", "remains")}
-    return Fill(order_of(pressure, path, **options))
+    return (Files if pressure.counts_inodes else Bytes)(path=path, **options)
 
 
-class Pulls:
-    """Pulls images at a steady rate, one after another."""
+@dataclass(kw_only=True, eq=False)
+class Pulls(Grower):
+    """Images that are pulled, one after another."""
 
-    def __init__(self, node: EmbeddedNode, pressure: Pressure):
-        assert pressure.image is not None
-        self._node = node
-        self._pressure = pressure
-        self._image = pressure.image
-        self._names = list(self._image.names)
-        self._pulled = 0
-        self._began = self._due = time.monotonic()
+    node: EmbeddedNode
+    image: ImageSpec
+    retry_seconds: float = 0.05  # as the kubelet does, but sooner
 
-    def goes_on(self) -> bool:
-        """Pulls an image if it is due. False at the end."""
-        now = time.monotonic()
-        if now < self._due:
-            return True
-        if not self._names or self._pulled >= (self._pressure.amount or sys.maxsize):
-            return False
-        try:
-            self._node.pull(self._image, self._names[0])
-        except OSError:
-            self._due = now + PULL_AGAIN_SECONDS
-            return not self._pressure.until_full
+    def _open(self) -> None:
+        self._names = list(self.image.names)
+        whole = self.image.size_bytes * self.image.count
+        self.amount = min(self.amount or whole, whole)
+
+    def _grow(self, _: int) -> int:
+        self.node.pull(self.image, self._names[0])
         self._names.pop(0)
-        self._pulled += self._image.size_bytes
-        self._due = self._began + self._pulled / self._pressure.rate
-        return True
-
-    def stop(self) -> int:
-        return self._pulled
-
-    def free(self) -> None:
-        """Does nothing: an image that was pulled stays."""
+        return self.image.size_bytes
 
 
 # ---- the run
@@ -292,10 +271,9 @@ class Drill(Observation):
         Raises RuntimeUnavailable.
         """
         node = self._embedded
-        listed, _ = until_answered(lambda: take_inventory(node.client, node.pod_logs_directory))
-        containers = until_answered(node.client.list_containers)
-        named = {key: node.image_names.get(key[1], name) for key, name in listed.items()}
-        starts = would_start(self._scenario.node.pods, containers, node.exit_codes)
+        taken = retried(lambda: take_inventory(node.client, node.pod_logs_directory))
+        named = {key: node.image_names.get(key[1], name) for key, name in taken.objects.items()}
+        starts = would_start(self._scenario.node.pods, taken.containers, node.exit_codes)
         return {**named, **{(FILE, name): name for name in node.files}}, starts
 
     def _paths_now(self) -> set[tuple[str, str]]:

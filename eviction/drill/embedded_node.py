@@ -13,9 +13,9 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Self, TypeVar
+from typing import Self
 
 from eviction.drill.private_mounts import EmbeddedNodeError, mount_tmpfs, unmount
 from eviction.drill.runtime import EmbeddedRuntime, LayerSpec, exited, write_file
@@ -33,12 +33,10 @@ from eviction.drill.server import EmbeddedServer
 from eviction.engine.ballast import create_ballast
 from reclaim.cri import cri_pb2
 from reclaim.cri.client import CriClient
+from reclaim.cri.inventory import retried
 from reclaim.functions.ballast import BallastRefused, BallastSettings
 from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.types import FilesystemRole
-
-DEADLINE_SECONDS = 10.0
-PAUSE_SECONDS = 0.05
 
 SPACING_SECONDS = 60  # between the ages of two entries
 DEAD_SECONDS = 600  # since the exit of dead containers
@@ -71,23 +69,6 @@ STATES: Mapping[PodState, int] = {
     "created": cri_pb2.CONTAINER_CREATED,
     "unknown": cri_pb2.CONTAINER_UNKNOWN,
 }
-
-_Answer = TypeVar("_Answer")
-
-
-def until_answered(ask: Callable[[], _Answer]) -> _Answer:
-    """Repeats a call that changes nothing until it is answered.
-
-    On a busy machine the runtime may have just started. Raises RuntimeUnavailable after 10 s.
-    """
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        try:
-            return ask()
-        except RuntimeUnavailable:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(PAUSE_SECONDS)
 
 
 class EmbeddedNode:
@@ -213,7 +194,7 @@ class EmbeddedNode:
         self._undo.callback(self.server.stop)
         self.client = CriClient(self.endpoint)
         self._undo.callback(self.client.close)
-        until_answered(self.client.version)
+        retried(self.client.version)
 
     def _populate(self) -> None:
         now = time.monotonic()

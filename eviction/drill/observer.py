@@ -42,7 +42,7 @@ from eviction.surface.daemon import Daemon
 from eviction.survey.filesystem_facts import roles_by_device
 from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.cri.client import CriClient
-from reclaim.types import Kind, PodSandboxState, RuntimeUnavailable
+from reclaim.types import Container, Kind, PodSandboxState, RuntimeUnavailable
 from signals.types import FilesystemRole, FsLayout, FsStats, Signal, SignalObservations
 
 PRESSURE_INTERVAL_SECONDS = 0.002
@@ -146,18 +146,25 @@ def _measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFil
     )
 
 
-def take_inventory(
-    runtime: Any, pod_logs_directory: str
-) -> tuple[dict[tuple[str, str], str], dict[str, str]]:
-    """Everything on the node at one moment: its objects, and by READY sandboxes UID -> name of its
-    pods. Reads the lists of a runtime, which has both services, and the log directories once.
+class Taken(NamedTuple):
+    """Everything on the node at one moment."""
+
+    objects: dict[tuple[str, str], str]
+    ready_pods: dict[str, str]
+    """The pods with a READY sandbox, by UID."""
+    containers: tuple[Container, ...]
+
+
+def take_inventory(runtime: Any, pod_logs_directory: str) -> Taken:
+    """Reads the lists of a runtime, which has both services, and the log directories once.
 
     Raises RuntimeUnavailable unless all of them are complete.
     """
     sandboxes = runtime.list_pod_sandboxes()
+    containers = runtime.list_containers()
     lists = (
         (Kind.IMAGE, runtime.list_images()),
-        (Kind.CONTAINER, runtime.list_containers()),
+        (Kind.CONTAINER, containers),
         (Kind.SANDBOX, sandboxes),
     )
     objects = {(str(kind), entry.id): entry.title for kind, listed in lists for entry in listed}
@@ -172,7 +179,7 @@ def take_inventory(
         for sandbox in sandboxes
         if sandbox.state is PodSandboxState.READY
     }
-    return objects, ready_pods
+    return Taken(objects, ready_pods, containers)
 
 
 class InventoryPoller(Schedule):
@@ -189,7 +196,7 @@ class InventoryPoller(Schedule):
         super().__init__()
         self._take = partial(take_inventory, runtime, pod_logs_directory)
         self._measured = measured
-        measured.before, self._ready_pods = self._take()
+        measured.before, self._ready_pods, _ = self._take()
         measured.after = measured.before
         measured.lists_apart_seconds = 0.0
         self._answered = time.monotonic()
@@ -216,7 +223,7 @@ class InventoryPoller(Schedule):
         measured = self._measured
         asked = time.monotonic()
         try:
-            objects, ready_pods = self._take()
+            objects, ready_pods, _ = self._take()
         except RuntimeUnavailable as error:
             if not self._unreachable:
                 outage = f"the runtime's lists are not available: {error}"

@@ -1,8 +1,7 @@
 """Runs a scenario on a real node: files in a directory make the pressure.
 
 The daemon's own loop relieves the node in this process, or another component does and
-is only observed. Separate processes keep the disk filled, and free everything at the
-end, however the drill ends.
+is only observed. Everything is freed at the end, however the drill ends.
 """
 
 from __future__ import annotations
@@ -11,19 +10,18 @@ import os
 from collections.abc import Iterable
 from contextlib import nullcontext
 
-from eviction.drill.fill_program import PREFIX, Order
+from eviction.drill.growers import PREFIX, Bytes, Files, Grower
 from eviction.drill.judge import DrillResult, Response, judge_real
 from eviction.drill.observer import Limits, NodeObservation
 from eviction.drill.real_fill_plan import FillPlan
 from eviction.drill.scenario import Scenario
-from eviction.drill.schedule import Fill, PressureSchedule, order_of
+from eviction.drill.schedule import PressureSchedule
 from eviction.surface.daemon import Daemon
 from eviction.types import EvictionError
 from eviction.wording.log import Log
 
 SHORTEST_WAIT_SECONDS = 10.0  # wait at least this long for relief by our own daemon
 OBSERVED_WAIT_SECONDS = 120.0  # a kubelet observes every 10 s, and its statistics may be 10 s old
-TICK_SECONDS = 0.01
 LARGEST_FOUND = 3  # foreign entries that a message names at most
 
 
@@ -48,38 +46,52 @@ def run_in_directory(
     Returns None if `observation.stopping` was set. Raises FillFailed. Everything
     has been freed then, too.
     """
-    fills: list[Fill] = []
+    growers: list[Grower] = []
     stopping = observation.stopping
-    node = observation.node
-
-    def fill(order: Order) -> Fill:
-        fills.append(Fill(order))
-        return fills[-1]
-
     ours = response is Response.OURS
     patience = SHORTEST_WAIT_SECONDS if ours else OBSERVED_WAIT_SECONDS
     patience = max(patience, (scenario.expect.relieved_within_seconds or 0.0) * 2)
+
+    def grow(inodes: bool, rate: int, amount: int | None, *, file_bytes: int = 0) -> Grower:
+        kind = Files if inodes else Bytes
+        reserve = plan.units[inodes].reserve
+        growers.append(
+            kind(
+                path=directory,
+                file="unnamed",
+                rate=rate,
+                amount=amount,
+                file_bytes=file_bytes,
+                reserve=reserve,
+            )
+        )
+        return growers[-1]
+
     pressures = PressureSchedule(
         scenario.pressures,
-        lambda pressure, _: fill(
-            order_of(pressure, directory, reserve=plan.units[pressure.counts_inodes].reserve)
+        lambda each, _: grow(
+            each.counts_inodes, each.rate, each.amount, file_bytes=each.file_bytes
         ),
     )
+    problem = ""
     try:
         # before the clock starts and anything is measured
         for inodes, unit in plan.units.items():
-            grows = "inodes" if inodes else "bytes"
-            prefill = fill(Order(directory, grows, 0, amount=unit.prefill, reserve=unit.reserve))
-            while prefill.goes_on() and not stopping.wait(TICK_SECONDS):
+            prefill = grow(inodes, 0, unit.prefill)
+            while prefill.goes_on() and not stopping.is_set():
                 pass
-        if not stopping.is_set():
-            _raise_if_failed(fills)
-            with observation.beside(Daemon(node, log)) if ours else nullcontext():
+    except OSError as error:
+        problem = error.strerror or str(error)
+    try:
+        if not stopping.is_set() and not problem:
+            daemon = observation.beside(Daemon(observation.node, log)) if ours else nullcontext()
+            with daemon:
                 observation.watch(limits._replace(patience_seconds=patience), pressures)
-                _raise_if_failed(fills)
     finally:
-        for each in fills:
-            each.free()
+        for grower in growers:
+            grower.free()
+    if problem := problem or pressures.problem:
+        raise FillFailed(f"the disk was not filled as planned: {problem}")
     if stopping.is_set():
         return None
     observation.measured.pressures = pressures.periods
@@ -92,12 +104,6 @@ def run_in_directory(
         checks=judge_real(scenario.expect, observation.measured, response),
         response=response,
     )
-
-
-def _raise_if_failed(fills: Iterable[Fill]) -> None:
-    for fill in fills:
-        if fill.problem:
-            raise FillFailed(f"the disk was not filled as planned: {fill.problem}")
 
 
 # ---- what is in the directory before

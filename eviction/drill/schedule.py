@@ -1,27 +1,18 @@
-"""Applies the pressures of a scenario in their order; a process for each fills a filesystem.
-
-Does not cover: pulled images, which grow through the embedded runtime; see `embedded`.
-"""
+"""What happens during a run besides the daemon: the pressures of a scenario, in their order."""
 
 from __future__ import annotations
 
-import json
-import os
-import select
-import subprocess
-import sys
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
 
-from eviction.drill.fill_program import Order
+from eviction.drill.growers import Grower
 from eviction.drill.scenario import Grows, Pressure
 from signals.quantity import format_bytes, format_duration
 
 TICK_SECONDS = 0.005
-FREE_SECONDS = 600.0  # a million files take a minute to remove
 GROWS: Mapping[Grows, str] = {
     "bytes": "a process writes to {where}{file}",
     "inodes": "a process creates files{small} on {where}",
@@ -56,22 +47,6 @@ class PressurePeriod:
     """How many bytes or files were written."""
 
 
-class Grower(Protocol):
-    """Writes until it is done or stopped."""
-
-    def goes_on(self) -> bool:
-        """False once it has ended.
-
-        Asked every few milliseconds, so it may also write what is due by now.
-        """
-
-    def stop(self) -> int:
-        """Stops writing. Returns the bytes or files written."""
-
-    def free(self) -> object:
-        """Removes what was written, and lets go of it. May be called again."""
-
-
 def describe_pressure(pressure: Pressure) -> str:
     """A pressure for people: `a process writes to nodefs: 150.0MiB, 60.0MiB a second`."""
     unit = (lambda files: f"{files} files") if pressure.counts_inodes else format_bytes
@@ -92,85 +67,6 @@ def describe_pressure(pressure: Pressure) -> str:
     )
     rate = f"{unit(pressure.rate)} a second"
     return f"{who}: {', '.join([' '.join(amounts), rate] if amounts else [rate])}"
-
-
-class Fill:
-    """A process that fills, and holds what it has filled until `free`.
-
-    If the process is killed, the space of an unnamed file is freed although nothing relieved the
-    node; `problem` then says so.
-    """
-
-    def __init__(self, order: Order):
-        program = os.path.join(os.path.dirname(__file__), "fill_program.py")
-        self._problem = ""
-        self._freed = False
-        self._written: int | None = None
-        # A process group of its own, so that Ctrl-C on the terminal reaches only the drill, which
-        # then frees everything in order. No session: a kernel that groups tasks by session
-        # (sched_autogroup) may let a lone one starve for seconds beside busy ones. No buffer, so
-        # that `select` sees every line not yet read.
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", program, json.dumps(order._asdict())],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            process_group=0,
-        )
-        assert self._process.stdout is not None
-        self._output = self._process.stdout
-        self._line()
-
-    def goes_on(self) -> bool:
-        """True while it writes."""
-        return self._written is None and not select.select([self._output], [], [], 0.0)[0]
-
-    def stop(self) -> int:
-        """Stops writing and keeps what was written. Returns the bytes or files written."""
-        if self._written is None:
-            self._process.terminate()
-            self._written = int(self._line() or 0)
-        return self._written
-
-    @property
-    def problem(self) -> str:
-        """Why it could not fill or lost what it had filled; empty while all is well."""
-        if not self._freed and self._process.poll() is not None:
-            last_words = self.free().strip().rpartition("\n")[2]
-            self._problem = last_words or "the process that keeps the disk filled was killed"
-        return self._problem
-
-    def free(self) -> str:
-        """Closes the standard input of the process and waits until it has freed everything.
-
-        Returns its stderr; empty the second time.
-        """
-        if self._freed:
-            return ""
-        self.stop()
-        self._freed = True
-        _, stderr = self._process.communicate(timeout=FREE_SECONDS)
-        return stderr.decode(errors="replace")
-
-    def _line(self) -> bytes:
-        """Waits for the next line of the process, or for its end."""
-        line = self._output.readline()
-        if not line:
-            self._process.wait()
-        return line
-
-
-def order_of(pressure: Pressure, path: str, **others: Any) -> Order:
-    """What the process of a pressure has to write. `others`: further fields."""
-    return Order(
-        path,
-        pressure.grows,
-        pressure.rate,
-        amount=pressure.amount,
-        file_bytes=pressure.file_bytes,
-        **others,
-    )
 
 
 def came_true(condition: Callable[[], bool], seconds: float) -> bool:
@@ -228,6 +124,8 @@ class PressureSchedule(Schedule):
         self._growers: list[Grower] = []
         self.periods: list[PressurePeriod] = []
         """The pressures that have begun."""
+        self.problem = ""
+        """Why one could not fill the disk; empty while all is well."""
         earlier: tuple[threading.Thread, ...] = ()
         for number, pressure in enumerate(pressures):
             if not pressure.beside:
@@ -235,7 +133,7 @@ class PressureSchedule(Schedule):
             self._add(self._apply, number, pressure, earlier)
 
     def free(self) -> None:
-        """Stops all writing, closes every file, and frees what does not remain."""
+        """Frees what does not remain. May be called more than once."""
         for grower in self._growers:
             grower.free()
 
@@ -247,14 +145,18 @@ class PressureSchedule(Schedule):
             thread.join()
         if self._stopping.wait(pressure.after_seconds):
             return
-        grower = self._grow(pressure, number)
-        self._growers.append(grower)
         started = time.monotonic()
         period = PressurePeriod(describe_pressure(pressure), started - self._began)
-        self.periods.append(period)
-        limit = float("inf") if pressure.for_seconds is None else started + pressure.for_seconds
-        while grower.goes_on() and time.monotonic() < limit and not self._stopping.is_set():
-            self._stopping.wait(TICK_SECONDS)
+        limit = math.inf if pressure.for_seconds is None else started + pressure.for_seconds
+        try:
+            grower = self._grow(pressure, number)
+            self._growers.append(grower)
+            self.periods.append(period)
+            while grower.goes_on() and time.monotonic() < limit and not self._stopping.is_set():
+                self._stopping.wait(TICK_SECONDS)
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+            return
         period.written = grower.stop()
         self._stopping.wait(pressure.holds_seconds)
         if not pressure.remains:
