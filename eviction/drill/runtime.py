@@ -1,4 +1,4 @@
-"""A CRI v1 runtime as a state machine: one method per call, messages in and out, without gRPC.
+"""A CRI v1 runtime as a state machine: messages in and out, without gRPC; one method per call.
 
 It is a second implementation of the protocol, with containerd's rules, as measured on 1.6 and 2.x:
 
@@ -30,13 +30,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
@@ -88,29 +88,9 @@ class LayerSpec(NamedTuple):
         return deterministic_id(*self)
 
 
-def messages_of(name: str) -> tuple[str, Any, Any]:
-    """The call of CRI for which a method is named, with its request and its answer, or None."""
-    call = name.title().replace("_", "")
-    return call, getattr(cri_pb2, f"{call}Request", None), getattr(cri_pb2, f"{call}Response", None)
-
-
-def _answers(method: Callable[[Any, Any], _Fields | None]) -> Callable[[Any, Any], Any]:
-    """Makes the answer to a call from its fields, under the lock.
-
-    An absent object is an error only where its status is asked for: no container's or sandbox's
-    status is empty.
-    """
-    _, _, answer = messages_of(method.__name__)
-    asks = method.__name__ in ("container_status", "pod_sandbox_status")
-
-    @wraps(method)
-    def answered(self: EmbeddedRuntime, request: Any) -> Any:
-        fields = None
-        with self._lock, suppress(*() if asks else (NotFoundError,)):
-            fields = method(self, request)
-        return answer(**fields or {})
-
-    return answered
+def method_of(call: str) -> str:
+    """The name of the method that answers a call of CRI."""
+    return re.sub(r"\B[A-Z]", r"_\g<0>", call).lower()
 
 
 class EmbeddedRuntime:
@@ -164,9 +144,17 @@ class EmbeddedRuntime:
         self._gc_timer: threading.Timer | None = None
         self._made = 0
 
-    # ---- RuntimeService
+    def answer(self, request: Message) -> Any:
+        """The answer to a call. An absent object is removed and stopped already, and no image."""
+        call = type(request).__name__.removesuffix("Request")
+        done = (NotFoundError,) if call.startswith(("Remove", "Stop", "Image")) else ()
+        fields = None
+        with self._lock, suppress(*done):
+            fields = getattr(self, method_of(call))(request)
+        return getattr(cri_pb2, f"{call}Response")(**fields or {})
 
-    @_answers
+    # ---- RuntimeService: the fields of the answer to each request, under the lock
+
     def version(self, _: Any) -> _Fields:
         return {
             "version": "0.1.0",
@@ -175,13 +163,11 @@ class EmbeddedRuntime:
             "runtime_api_version": "v1",
         }
 
-    @_answers
     def status(self, _: Any) -> _Fields:
         """Status: always ready."""
         conditions = [{"type": name, "status": True} for name in ("RuntimeReady", "NetworkReady")]
         return {"status": {"conditions": conditions}}
 
-    @_answers
     def list_containers(self, request: Any) -> _Fields:
         """ListContainers, filtered by sandbox and labels."""
         wanted = request.filter.pod_sandbox_id
@@ -195,12 +181,10 @@ class EmbeddedRuntime:
                 )
         return {"containers": containers}
 
-    @_answers
     def container_status(self, request: Any) -> _Fields:
         container = self._container(request.container_id)
         return {"status": self._described(Container, container)}
 
-    @_answers
     def list_container_stats(self, _: Any) -> _Fields:
         """ListContainerStats of every container: only the writable layers."""
         stats = []
@@ -212,28 +196,23 @@ class EmbeddedRuntime:
                 stats.append({"attributes": {"id": container_id}, "writable_layer": used})
         return {"stats": stats}
 
-    @_answers
     def stop_container(self, request: Any) -> None:
         """StopContainer: the process ends at once, whatever the timeout."""
         self._stop(self._container(request.container_id))
 
-    @_answers
     def remove_container(self, request: Any) -> None:
         """RemoveContainer, in any state."""
         self._drop_container(self._container(request.container_id))
 
-    @_answers
     def list_pod_sandbox(self, _: Any) -> _Fields:
         return {"items": [copied(cri_pb2.PodSandbox, each) for each in self._sandboxes.values()]}
 
-    @_answers
     def pod_sandbox_status(self, request: Any) -> _Fields:
         """PodSandboxStatus; if verbose, with its image in JSON text."""
         sandbox = self._sandbox(request.pod_sandbox_id)
         info = json.dumps({"image": self.sandbox_image})
         return {"status": sandbox, "info": {"info": info} if request.verbose else {}}
 
-    @_answers
     def stop_pod_sandbox(self, request: Any) -> None:
         """StopPodSandbox: its containers exit, and it becomes NOTREADY."""
         sandbox = self._sandbox(request.pod_sandbox_id)
@@ -241,27 +220,22 @@ class EmbeddedRuntime:
         for container in self._containers_in(sandbox):
             self._stop(container)
 
-    @_answers
     def remove_pod_sandbox(self, request: Any) -> None:
         """RemovePodSandbox, with all its containers, in any state."""
         self._drop_sandbox(self._sandbox(request.pod_sandbox_id))
 
     # ---- ImageService
 
-    @_answers
     def list_images(self, _: Any) -> _Fields:
         return {"images": [self._image_item(image) for image in self._images.values()]}
 
-    @_answers
     def image_status(self, request: Any) -> _Fields:
         return {"image": self._image_item(self._image_named(request.image.image))}
 
-    @_answers
     def remove_image(self, request: Any) -> None:
         """RemoveImage, with all names of the image, even if it is pinned."""
         self._drop_image(self._image_named(request.image.image))
 
-    @_answers
     def image_fs_info(self, _: Any) -> _Fields:
         """ImageFsInfo: the filesystem of images and that of containers, which may be the same.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import os
-import re
 import threading
 import time
 from collections import UserDict
@@ -25,7 +24,8 @@ from google.protobuf.message import Message
 from grpc import StatusCode
 
 from eviction.drill.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime import EmbeddedRuntime, NotFoundError, messages_of
+from eviction.drill.runtime import EmbeddedRuntime, NotFoundError, method_of
+from reclaim.cri import cri_pb2
 
 _WORKERS = 32  # concurrent calls; threads start when needed, and a call that hangs occupies one
 _TICK_SECONDS = 0.005
@@ -189,12 +189,11 @@ class EmbeddedServer(grpc.GenericRpcHandler):
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         """What answers a call, or None."""
         call = handler_call_details.method.rpartition("/")[2]
-        name = re.sub(r"\B[A-Z]", r"_\g<0>", call).lower()
-        _, request, answer = messages_of(name)
-        function = getattr(self.runtime, name, None)
-        if answer is None or function is None:
+        request = getattr(cri_pb2, f"{call}Request", None)
+        if request is None or not hasattr(self.runtime, method_of(call)):
             return None
-        return self._handler(Method(call, request, answer=answer, function=function))
+        answer = getattr(cri_pb2, f"{call}Response")
+        return self._handler(Method(call, request, answer=answer, function=self.runtime.answer))
 
     def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
         def answers(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:

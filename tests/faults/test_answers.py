@@ -312,6 +312,6 @@ def test_a_false_record_is_found(tmp_path: Path) -> None:
     (problem,) = problems_of_the_log(replace(record, reason="x" * LONGEST_LINE_BYTES))
     assert "bytes" in problem
     assert node.protected <= node.present()
-    node.runtime.remove_container(pb.RemoveContainerRequest(container_id=node.running))
+    node.runtime.answer(pb.RemoveContainerRequest(container_id=node.running))
     assert node.protected - node.present() == {node.running}
     node.close()

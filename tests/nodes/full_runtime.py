@@ -39,6 +39,9 @@ from tests.nodes.dialects import CONTAINERD_2, Dialect
 IMAGES, CONTAINERS = "overlay-images", "overlay-containers"
 ID_CHARACTERS = 64
 SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
+Fields = dict[str, Any]
+"""Of an answer."""
+
 FULL_NAME = re.compile(r"([^/]*[.:][^/]*|localhost)/[^A-Z@]+(@sha256:[0-9a-f]{64})?|[0-9a-f]{3,64}")
 
 
@@ -116,107 +119,93 @@ class FullRuntime(EmbeddedRuntime):
             raise EmbeddedNodeError(f"{about}: {len(ids)} ids begin so")
         return table[ids[0]]
 
-    def run_pod_sandbox(
-        self, request: cri_pb2.RunPodSandboxRequest
-    ) -> cri_pb2.RunPodSandboxResponse:
+    def run_pod_sandbox(self, request: cri_pb2.RunPodSandboxRequest) -> Fields:
         """RunPodSandbox. Raises NotFoundError if the sandbox image is absent."""
         config = request.config
-        with self._lock:
-            layers = self._layers[self._image_named(self.sandbox_image).id]
-            sandbox_id = self._new_id("sandbox")
-            self._acquire(sandbox_id, layers)
-            self._log_directories[sandbox_id] = config.log_directory
-            handler, now = request.runtime_handler, self._now_ns()
-            self._sandboxes[sandbox_id] = copied(
-                Sandbox, config, id=sandbox_id, runtime_handler=handler, created_at=now
-            )
-        return cri_pb2.RunPodSandboxResponse(pod_sandbox_id=sandbox_id)
+        layers = self._layers[self._image_named(self.sandbox_image).id]
+        sandbox_id = self._new_id("sandbox")
+        self._acquire(sandbox_id, layers)
+        self._log_directories[sandbox_id] = config.log_directory
+        handler, now = request.runtime_handler, self._now_ns()
+        self._sandboxes[sandbox_id] = copied(
+            Sandbox, config, id=sandbox_id, runtime_handler=handler, created_at=now
+        )
+        return {"pod_sandbox_id": sandbox_id}
 
-    def create_container(
-        self, request: cri_pb2.CreateContainerRequest
-    ) -> cri_pb2.CreateContainerResponse:
+    def create_container(self, request: cri_pb2.CreateContainerRequest) -> Fields:
         """CreateContainer.
 
         Raises NotFoundError if the sandbox, the image or an image volume is absent.
         """
         config = request.config
-        with self._lock:
-            sandbox = self._sandbox(request.pod_sandbox_id)
-            image = self._image_named(config.image.image)
-            volumes = [
-                self._image_named(mount.image.image) for mount in config.mounts if mount.image.image
-            ]
-            container_id = self._new_id("container")
-            self._make_writable(container_id)
-            directory = request.sandbox_config.log_directory or self._log_directories[sandbox.id]
-            self._sandbox_of[container_id] = sandbox.id
-            layers = [layer for each in (image, *volumes) for layer in self._layers[each.id]]
-            self._acquire(container_id, layers)
-            self._containers[container_id] = copied(
-                Container,
-                config,
-                id=container_id,
-                created_at=self._now_ns(),
-                image_ref=image.id,
-                image_id=image.id,
-                log_path=os.path.join(directory, config.log_path) if config.log_path else "",
-            )
-        return cri_pb2.CreateContainerResponse(container_id=container_id)
+        sandbox = self._sandbox(request.pod_sandbox_id)
+        image = self._image_named(config.image.image)
+        volumes = [
+            self._image_named(mount.image.image) for mount in config.mounts if mount.image.image
+        ]
+        container_id = self._new_id("container")
+        self._make_writable(container_id)
+        directory = request.sandbox_config.log_directory or self._log_directories[sandbox.id]
+        self._sandbox_of[container_id] = sandbox.id
+        layers = [layer for each in (image, *volumes) for layer in self._layers[each.id]]
+        self._acquire(container_id, layers)
+        self._containers[container_id] = copied(
+            Container,
+            config,
+            id=container_id,
+            created_at=self._now_ns(),
+            image_ref=image.id,
+            image_id=image.id,
+            log_path=os.path.join(directory, config.log_path) if config.log_path else "",
+        )
+        return {"container_id": container_id}
 
-    def start_container(
-        self, request: cri_pb2.StartContainerRequest
-    ) -> cri_pb2.StartContainerResponse:
+    def start_container(self, request: cri_pb2.StartContainerRequest) -> Fields:
         """StartContainer.
 
         Raises NotFoundError, or EmbeddedNodeError unless it is CREATED and its sandbox READY.
         """
-        with self._lock:
-            container = self._container(request.container_id)
-            if container.state != cri_pb2.CONTAINER_CREATED:
-                name = cri_pb2.ContainerState.Name(container.state)
-                raise EmbeddedNodeError(f"container {container.id!r} is in {name} state")
-            sandbox_id = self._sandbox_of[container.id]
-            if self._sandboxes[sandbox_id].state != cri_pb2.SANDBOX_READY:
-                raise EmbeddedNodeError(f"sandbox container {sandbox_id!r} is not running")
-            container.state = cri_pb2.CONTAINER_RUNNING
-            container.started_at = self._now_ns()
-        return cri_pb2.StartContainerResponse()
+        container = self._container(request.container_id)
+        if container.state != cri_pb2.CONTAINER_CREATED:
+            name = cri_pb2.ContainerState.Name(container.state)
+            raise EmbeddedNodeError(f"container {container.id!r} is in {name} state")
+        sandbox_id = self._sandbox_of[container.id]
+        if self._sandboxes[sandbox_id].state != cri_pb2.SANDBOX_READY:
+            raise EmbeddedNodeError(f"sandbox container {sandbox_id!r} is not running")
+        container.state = cri_pb2.CONTAINER_RUNNING
+        container.started_at = self._now_ns()
+        return {}
 
-    def status(self, request: cri_pb2.StatusRequest) -> cri_pb2.StatusResponse:
+    def status(self, request: cri_pb2.StatusRequest) -> Fields:
         """Status: if verbose, with the configuration as JSON text."""
-        answer: cri_pb2.StatusResponse = super().status(request)
-        if request.verbose:
-            config = {"containerdRootDir": self.images_root}
-            if self.dialect.reports_sandbox_image:
-                config["sandboxImage"] = self.sandbox_image
-            answer.info["config"] = json.dumps(config)
-        return answer
+        config = {"containerdRootDir": self.images_root}
+        if self.dialect.reports_sandbox_image:
+            config["sandboxImage"] = self.sandbox_image
+        info = {"config": json.dumps(config)} if request.verbose else {}
+        return {**super().status(request), "info": info}
 
-    def list_images(self, request: cri_pb2.ListImagesRequest) -> cri_pb2.ListImagesResponse:
+    def list_images(self, request: cri_pb2.ListImagesRequest) -> Fields:
         """ListImages: each image once for each runtime handler."""
-        answer = super().list_images(request)
         items = []
-        for image in answer.images:
+        for image in super().list_images(request)["images"]:
             items.append(image)
             for handler in self.runtime_handlers.get(image.id, ()):
                 other = cri_pb2.Image(spec=cri_pb2.ImageSpec(runtime_handler=handler))
                 other.MergeFrom(image)
                 items.append(other)
-        return cri_pb2.ListImagesResponse(images=items)
+        return {"images": items}
 
-    def remove_image(self, request: cri_pb2.RemoveImageRequest) -> cri_pb2.RemoveImageResponse:
+    def remove_image(self, request: cri_pb2.RemoveImageRequest) -> None:
         """RemoveImage. Raises EmbeddedNodeError if the dialect refuses."""
-        with self._lock, suppress(NotFoundError):
-            image = self._image_named(request.image.image)
-            self._require_free_space("images.json")
-            tag = normalized(request.image.image)
-            if self.dialect.is_cri_o and tag in image.repo_tags and len(image.repo_tags) > 1:
-                image.repo_tags.remove(tag)
-            # no artifact is removed by its id
-            elif not image.id.startswith(f"{request.image.image} "):
-                self._refuse_in_use(image)
-                self._drop_image(image)
-        return cri_pb2.RemoveImageResponse()
+        image = self._image_named(request.image.image)
+        self._require_free_space("images.json")
+        tag = normalized(request.image.image)
+        if self.dialect.is_cri_o and tag in image.repo_tags and len(image.repo_tags) > 1:
+            image.repo_tags.remove(tag)
+        # no artifact is removed by its id
+        elif not image.id.startswith(f"{request.image.image} "):
+            self._refuse_in_use(image)
+            self._drop_image(image)
 
     def add_image(
         self,

@@ -8,16 +8,16 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from eviction.drill.runtime import messages_of
 from eviction.drill.server import Method
+from reclaim.cri import cri_pb2
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import METHODS, FullServer
 from tests.nodes.method_faults import SeveralFaults
 
 STREAMS = {
-    "StreamContainers": "list_containers",
-    "StreamPodSandboxes": "list_pod_sandbox",
-    "StreamImages": "list_images",
+    "StreamContainers": "ListContainers",
+    "StreamPodSandboxes": "ListPodSandbox",
+    "StreamImages": "ListImages",
 }
 """The streaming counterparts of lists: each message has one entry of the list."""
 
@@ -33,9 +33,10 @@ class StreamingServer(FullServer):
         stream = handler_call_details.method.rpartition("/")[2]
         if stream not in STREAMS:
             return super().service(handler_call_details)
-        name = STREAMS[stream]
-        _, request, answer = messages_of(name)
-        lists = self._handler(Method(stream, request, answer, getattr(self.runtime, name)))
+        request, answer = (
+            getattr(cri_pb2, f"{STREAMS[stream]}{kind}") for kind in ("Request", "Response")
+        )
+        lists = self._handler(Method(stream, request, answer, self.runtime.answer))
 
         def streamed(request: Any, context: grpc.ServicerContext) -> Iterator[Message]:
             assert lists.unary_stream is not None
