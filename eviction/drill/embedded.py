@@ -22,8 +22,7 @@ from eviction.drill.embedded_node import EmbeddedNode
 from eviction.drill.growers import Bytes, Files, Grower
 from eviction.drill.judge import DrillResult, judge, would_start
 from eviction.drill.measurements import MeasuredRemoval
-from eviction.drill.observer import LOG, Limits, Observation, take_inventory
-from eviction.drill.private_mounts import EmbeddedNodeError
+from eviction.drill.observer import Limits, Observation, take_inventory
 from eviction.drill.scenario import Fault, FaultAction, ImageSpec, Pressure, Scenario
 from eviction.drill.schedule import FaultOccurrence, PressureSchedule, Schedule
 from eviction.drill.server import EmbeddedServer, Failpoint, first_half
@@ -37,7 +36,6 @@ from signals.quantity import counted, format_duration
 QUIET_SECONDS = 0.3
 LONGEST_SECONDS = 60.0
 SHORTEST_WAIT_SECONDS = 3.0  # wait at least this long for relief that does not come
-FILE = "file"
 CONDITION_SLACK_SECONDS = 1.0  # wait this much longer than a condition may last
 
 FAULTS: Mapping[FaultAction, tuple[str, dict[str, Any]]] = {
@@ -211,7 +209,7 @@ class Drill(Observation):
         )
         with self.beside(self._daemon):
             measured.before, starts_before = self._look()
-            self._paths = self._paths_now()
+            self._paths = embedded.paths
             self.watch(limits, pressures, faulty)
         self.node.owner.drained(DRAIN_SECONDS)
         measured.after, starts_after = self._look()
@@ -220,7 +218,7 @@ class Drill(Observation):
         measured.pressures = pressures.periods
         measured.would_restart = sorted(starts_after - starts_before)
         if expect.new_pod_starts:
-            measured.new_pod_problem = self._new_pod_problem()
+            measured.new_pod_problem = embedded.new_pod_problem()
         pressures.free()
         self.node.close()
         return DrillResult(
@@ -236,17 +234,16 @@ class Drill(Observation):
     def removed(self, seconds: float) -> int:
         """Takes the removals that the runtime has recorded meanwhile, and paths that are gone."""
         measured = self.measured
-        missing = self._paths - self._paths_now()
+        missing = self._paths - self._embedded.paths
         self._paths -= missing
         gone = [(seconds, *path) for path in missing]
         recorded = self._embedded.runtime.removals[self._recorded :]
         self._recorded += len(recorded)
         gone += [(wall - measured.began_wall, kind, each) for wall, kind, each in recorded]
-        names = {each: name for (_, each), name in measured.before.items()}
-        names |= self._embedded.image_names
         for at, kind, each in gone:
-            removal = MeasuredRemoval(at, kind, names.get(each, each), id=each)
-            measured.removals.append(removal)
+            # one that was pulled meanwhile was not there before
+            name = self._embedded.image_names.get(each) or measured.before.get((kind, each), each)
+            measured.removals.append(MeasuredRemoval(at, kind, name, id=each))
         return len(measured.removals)
 
     def in_progress(self, seconds: float) -> bool:
@@ -274,19 +271,4 @@ class Drill(Observation):
         taken = retried(lambda: take_inventory(node.client, node.pod_logs_directory))
         named = {key: node.image_names.get(key[1], name) for key, name in taken.objects.items()}
         starts = would_start(self._scenario.node.pods, taken.containers, node.exit_codes)
-        return {**named, **{(FILE, name): name for name in node.files}}, starts
-
-    def _paths_now(self) -> set[tuple[str, str]]:
-        """Kind and name of the log directories and files, which no runtime lists."""
-        logs = {(LOG, name) for name in os.listdir(self._embedded.pod_logs_directory)}
-        return logs | {(FILE, name) for name in self._embedded.files}
-
-    def _new_pod_problem(self) -> str:
-        """Why a new pod could not start; empty if it did."""
-        node = self._scenario.node
-        images = [pod.image for pod in node.pods if pod.known_to_kubelet]
-        try:
-            self._embedded.start_new_pod([*images, node.images[0].names[0]][0])
-        except (EmbeddedNodeError, OSError) as error:
-            return str(error)
-        return ""
+        return {**named, **{path: path[1] for path in node.paths}}, starts

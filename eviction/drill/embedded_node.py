@@ -22,7 +22,9 @@ from eviction.drill.runtime import EmbeddedRuntime, LayerSpec, exited, write_fil
 from eviction.drill.scenario import (
     BALLAST,
     CONTAINER,
+    FILE,
     INIT_CONTAINER,
+    LOG,
     FilesystemSpec,
     ImageSpec,
     PodSpec,
@@ -124,19 +126,18 @@ class EmbeddedNode:
         return os.path.join(self._base, "programs", name)
 
     @property
-    def files(self) -> set[str]:
-        """The files that the configuration's functions may remove.
-
-        `buildcache/0001`, `ballast`, and rotated logs by their paths below the pod log directory.
-        """
-        found = set()
+    def paths(self) -> set[tuple[str, str]]:
+        """Kind and name of the log directories, and of the files that the configuration's functions
+        may remove: `buildcache/0001`, `ballast`, and rotated logs by their paths below the pod log
+        directory."""
+        found = {FILE: set[str](), LOG: set(os.listdir(self.pod_logs_directory))}
         for role in self._spec.own:
-            found |= {f"{role}/{name}" for name in os.listdir(self._entries(role))}
+            found[FILE] |= {f"{role}/{name}" for name in os.listdir(self._entries(role))}
         if any(pod.rotated_logs for pod in self._spec.pods):
-            found |= set(glob.iglob("*/*/*.log.*", root_dir=self.pod_logs_directory))
+            found[FILE] |= set(glob.iglob("*/*/*.log.*", root_dir=self.pod_logs_directory))
         if os.path.exists(self.path_of(BALLAST)):
-            found.add("ballast")
-        return found
+            found[FILE].add("ballast")
+        return {(kind, name) for kind, names in found.items() for name in names}
 
     def disk(self, role: FilesystemRole) -> str:
         """The root of the filesystem that a role is on."""
@@ -218,13 +219,19 @@ class EmbeddedNode:
         self.image_names[image_id] = name
         return image_id
 
-    def start_new_pod(self, image: str) -> None:
-        """Starts a new pod. Raises EmbeddedNodeError or OSError if it does not start."""
+    def new_pod_problem(self) -> str:
+        """Starts a new pod. Returns why it did not start; empty if it did."""
+        images = [pod.image for pod in self._spec.pods if pod.known_to_kubelet]
         directory = self._directory_of("new-pod")
-        os.makedirs(directory)  # before the sandbox, as in the kubelet
-        sandbox = self.runtime.add_sandbox("new-pod", "uid-new-pod")
-        begin_container(directory, CONTAINER)
-        self.runtime.add_container(sandbox, CONTAINER, image)
+        try:
+            os.makedirs(directory)  # before the sandbox, as in the kubelet
+            sandbox = self.runtime.add_sandbox("new-pod", "uid-new-pod")
+            begin_container(directory, CONTAINER)
+            image = [*images, self._spec.images[0].names[0]][0]
+            self.runtime.add_container(sandbox, CONTAINER, image)
+        except (EmbeddedNodeError, OSError) as error:
+            return str(error)
+        return ""
 
     def _directory_of(self, pod_name: str) -> str:
         return os.path.join(self.root_directory, "pods", f"uid-{pod_name}")

@@ -34,7 +34,8 @@ from eviction.drill.measurements import (
     Sample,
     downsample,
 )
-from eviction.drill.schedule import FaultOccurrence, Schedule, came_true
+from eviction.drill.scenario import LOG
+from eviction.drill.schedule import FaultOccurrence, Schedule
 from eviction.engine.node import Node
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass
@@ -50,7 +51,6 @@ CALM_INTERVAL_SECONDS = 0.02
 CLOSE_OBSERVATION_SECONDS = 30.0  # in a longer episode milliseconds do not matter
 START_SECONDS = 10.0
 NEVER_CROSSED_SECONDS = 5.0
-LOG = "log"
 SHORTEST_PAUSE_SECONDS = 0.02
 CALM_PAUSE_SECONDS = 1.0
 # a pause is four times as long as the poll before it, so at most a fifth of the time is polling
@@ -277,14 +277,15 @@ class Observation(Listener):
         self.show: Callable[[Pass], None] = lambda _: None
         self.stopping = threading.Event()
         self.began = math.inf
-        self._has_observed = False
+        self._ready = threading.Event()
 
     def passed(self, record: Pass) -> None:
         self.measured.passes.append(record)
         self.show(record)
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
-        self._has_observed = True
+        if self.node.summary.paths.imagefs is not None:
+            self._ready.set()
         if self.began < math.inf:
             self.measured.record_conditions(decision.conditions, time.monotonic() - self.began)
             self.measured.sample(observations, observations.time - self.began)
@@ -299,10 +300,7 @@ class Observation(Listener):
         with ThreadPoolExecutor(1) as threads:
             loop = threads.submit(daemon.run)
             try:
-                came_true(
-                    lambda: self._has_observed and self.node.summary.paths.imagefs is not None,
-                    START_SECONDS,
-                )
+                self._ready.wait(START_SECONDS)
                 yield
             finally:
                 daemon.stop()

@@ -59,6 +59,9 @@ ScenarioError = ConfigurationError
 
 CONTAINER = "app"
 INIT_CONTAINER = "init"
+# kinds of what no runtime lists
+LOG = "log"
+FILE = "file"
 FULL = "full"
 NEVER = "never"
 LAYOUTS = {

@@ -69,16 +69,6 @@ def describe_pressure(pressure: Pressure) -> str:
     return f"{who}: {', '.join([' '.join(amounts), rate] if amounts else [rate])}"
 
 
-def came_true(condition: Callable[[], bool], seconds: float) -> bool:
-    """Waits up to `seconds` for a condition. Returns whether it came true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(TICK_SECONDS)
-    return True
-
-
 class Schedule:
     """Things that happen during a run, each on its own thread.
 
