@@ -19,7 +19,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 PREFIX = ".reclaimd-drill-"
-BLOCK = os.urandom(1 << 18)
+BLOCK = os.urandom(1 << 21)
 STEP_BYTES = 64 << 20  # reserved at a time: it can be stopped between two steps
 LONGEST_SECONDS = 0.05  # of one turn
 FULL = (errno.ENOSPC, errno.EDQUOT)

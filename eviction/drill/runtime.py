@@ -37,16 +37,21 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
 from eviction.drill.private_mounts import EmbeddedNodeError
 from reclaim.cri import cri_pb2
-from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
+from reclaim.cri.convert import (
+    CONTAINER_NAME_LABEL,
+    POD_NAME_LABEL,
+    POD_NAMESPACE_LABEL,
+    UID_LABEL,
+)
 from reclaim.evidence.references import normalized, repository_of
 
-CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
 CONTENT = os.urandom(1 << 20)
 
 _LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
@@ -93,6 +98,7 @@ def method_of(call: str) -> str:
     return re.sub(r"\B[A-Z]", r"_\g<0>", call).lower()
 
 
+@dataclass(eq=False)
 class EmbeddedRuntime:
     """The runtime of an embedded node. Thread-safe.
 
@@ -104,26 +110,19 @@ class EmbeddedRuntime:
     once, whichever is first; a thread may wait for it until `force_gc`.
     """
 
-    runtime_name = "containerd"
-    runtime_version = "2.3.4"
-    image_id_prefix = "sha256:"
+    images_root: str
+    sandbox_image: str
+    containers_root: str = ""
+    fills_image_id: bool = True
+    pins_sandbox_image: bool = True
+    container_space_delay_seconds: float = 0.0
+    runtime_name: str = "containerd"
+    runtime_version: str = "2.3.4"
+    image_id_prefix: str = "sha256:"
 
-    def __init__(
-        self,
-        images_root: str,
-        *,
-        containers_root: str = "",
-        sandbox_image: str,
-        fills_image_id: bool = True,
-        pins_sandbox_image: bool = True,
-        container_space_delay_seconds: float = 0.0,
-    ) -> None:
-        self.fills_image_id = fills_image_id
-        self.pins_sandbox_image = pins_sandbox_image
-        self.container_space_delay_seconds = container_space_delay_seconds
-        self.sandbox_image = normalized(sandbox_image)
-        self.images_root = images_root
-        self._reported = [images_root, containers_root or images_root]
+    def __post_init__(self) -> None:
+        self.sandbox_image = normalized(self.sandbox_image)
+        self._reported = [self.images_root, self.containers_root or self.images_root]
         self._directories = [
             os.path.join(root, name)
             for root, name in zip(self._reported, ("layers", "containers"), strict=True)
