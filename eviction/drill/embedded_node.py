@@ -130,14 +130,14 @@ class EmbeddedNode:
         """Kind and name of the log directories, and of the files that the configuration's functions
         may remove: `buildcache/0001`, `ballast`, and rotated logs by their paths below the pod log
         directory."""
-        found = {FILE: set[str](), LOG: set(os.listdir(self.pod_logs_directory))}
-        for role in self._spec.own:
-            found[FILE] |= {f"{role}/{name}" for name in os.listdir(self._entries(role))}
+        own = self._spec.own
+        files = [f"{role}/{name}" for role in own for name in os.listdir(self._entries(role))]
         if any(pod.rotated_logs for pod in self._spec.pods):
-            found[FILE] |= set(glob.iglob("*/*/*.log.*", root_dir=self.pod_logs_directory))
+            files += glob.iglob("*/*/*.log.*", root_dir=self.pod_logs_directory)
         if os.path.exists(self.path_of(BALLAST)):
-            found[FILE].add("ballast")
-        return {(kind, name) for kind, names in found.items() for name in names}
+            files.append("ballast")
+        logs = os.listdir(self.pod_logs_directory)
+        return {(FILE, name) for name in files} | {(LOG, name) for name in logs}
 
     def disk(self, role: FilesystemRole) -> str:
         """The root of the filesystem that a role is on."""

@@ -196,8 +196,8 @@ class InventoryPoller(Schedule):
         super().__init__()
         self._take = partial(take_inventory, runtime, pod_logs_directory)
         self._measured = measured
-        measured.before, self._ready_pods, _ = self._take()
-        measured.after = measured.before
+        self._last = self._take()
+        measured.before = measured.after = self._last.objects
         measured.lists_apart_seconds = 0.0
         self._answered = time.monotonic()
         self._unreachable = False
@@ -223,7 +223,7 @@ class InventoryPoller(Schedule):
         measured = self._measured
         asked = time.monotonic()
         try:
-            objects, ready_pods, _ = self._take()
+            taken = self._take()
         except RuntimeUnavailable as error:
             if not self._unreachable:
                 outage = f"the runtime's lists are not available: {error}"
@@ -232,22 +232,27 @@ class InventoryPoller(Schedule):
             return
         answered = time.monotonic()
         self._unreachable = False
+        last, objects = self._last, taken.objects
         for key, name in objects.items():
             # a runtime removes an image's names before the image: the last name is kept
             if name == key[1]:
-                objects[key] = measured.after.get(key, name)
+                objects[key] = last.objects.get(key, name)
         gap = answered - self._answered
         measured.lists_apart_seconds = max(measured.lists_apart_seconds or 0.0, gap)
         self._answered = answered
         seconds = answered - self._began
-        for (kind, object_id), name in measured.after.items():
-            if (kind, object_id) not in objects:
-                measured.removals.append(MeasuredRemoval(seconds, kind, name, id=object_id))
-        for uid, name in self._ready_pods.items():
-            if uid not in ready_pods:
-                measured.ended_pods.append(MeasuredRemoval(seconds, "pod", name, id=uid))
+        measured.removals += [
+            MeasuredRemoval(seconds, kind, name, id=each)
+            for (kind, each), name in last.objects.items()
+            if (kind, each) not in objects
+        ]
+        measured.ended_pods += [
+            MeasuredRemoval(seconds, "pod", name, id=uid)
+            for uid, name in last.ready_pods.items()
+            if uid not in taken.ready_pods
+        ]
         measured.after = objects
-        self._ready_pods = ready_pods
+        self._last = taken
 
 
 class Limits(NamedTuple):

@@ -123,12 +123,10 @@ class EmbeddedRuntime:
     def __post_init__(self) -> None:
         self.sandbox_image = normalized(self.sandbox_image)
         self._reported = [self.images_root, self.containers_root or self.images_root]
-        self._directories = [
-            os.path.join(root, name)
-            for root, name in zip(self._reported, ("layers", "containers"), strict=True)
-        ]
-        for directory in self._directories:
-            os.makedirs(directory)
+        self._layers_root = os.path.join(self._reported[0], "layers")
+        self._writable_root = os.path.join(self._reported[1], "containers")
+        os.makedirs(self._layers_root)
+        os.makedirs(self._writable_root)
         self._lock = threading.Lock()
         self._images: dict[str, Image] = {}
         self._sandboxes: dict[str, Sandbox] = {}
@@ -325,7 +323,7 @@ class EmbeddedRuntime:
 
     def writable_layer(self, container_id: str) -> str:
         """The directory of a container's writable layer."""
-        return os.path.join(self._directories[1], container_id)
+        return os.path.join(self._writable_root, container_id)
 
     def force_gc(self) -> None:
         """Frees at once what would be freed later."""
@@ -364,7 +362,7 @@ class EmbeddedRuntime:
         self._count(path)
 
     def _layer_path(self, layer: LayerSpec) -> str:
-        return os.path.join(self._directories[0], layer.digits)
+        return os.path.join(self._layers_root, layer.digits)
 
     def _count(self, path: str) -> None:
         """Counts what a directory of files takes."""
