@@ -222,7 +222,7 @@ def _drill(scenario: Scenario, mounted: str, arguments: argparse.Namespace) -> b
             node = _node(scenario, embedded.describe())
             for line in row_lines(before_rows(node, pressures, faults)):
                 show(line)
-            drill = Drill(scenario, embedded, _drill_log(arguments))
+            drill = Drill(embedded, _drill_log(arguments))
             drill.show = _pass_shower(arguments)
             with _progress(scenario.pressures[0].signal, drill, arguments):
                 result = drill.run()

@@ -23,7 +23,7 @@ from eviction.drill.growers import Bytes, Files, Grower
 from eviction.drill.judge import DrillResult, judge, would_start
 from eviction.drill.measurements import MeasuredRemoval
 from eviction.drill.observer import Limits, Observation, take_inventory
-from eviction.drill.scenario import Fault, FaultAction, ImageSpec, Pressure, Scenario
+from eviction.drill.scenario import Fault, FaultAction, ImageSpec, Pressure
 from eviction.drill.schedule import FaultOccurrence, PressureSchedule, Schedule
 from eviction.drill.server import EmbeddedServer, Failpoint, first_half
 from eviction.engine.node import DRAIN_SECONDS, Node
@@ -51,8 +51,9 @@ FAULTS: Mapping[FaultAction, tuple[str, dict[str, Any]]] = {
 """Each fault as text, and how one of a method differs from a failure that is late and acts."""
 
 
-def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
+def configuration_of(node: EmbeddedNode) -> Configuration:
     """The daemon's configuration: the fields of the scenario, with the node's paths."""
+    spec = node.scenario.node
     made = {
         "kubeletConfig": "",
         "rootDirectory": node.root_directory,
@@ -62,9 +63,9 @@ def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
         "historyFile": "",
         "containerRuntimeEndpoint": node.endpoint,
         "controlSocket": "",
-        **scenario.node.tables(node.path_of),
+        **spec.tables(node.path_of),
     }
-    return load(None, {}, {**made, **scenario.node.configuration})
+    return load(None, {}, {**made, **spec.configuration})
 
 
 # ---- faults
@@ -118,13 +119,14 @@ class FaultSchedule(Schedule):
         self._triggered.append(
             FaultOccurrence(describe_fault(fault), time.monotonic() - self._began)
         )
+        failpoints = self._server.failpoints
         if fault.method is not None:
-            point = self._server.failpoints[fault.method] = failpoint_of(fault)
+            point = failpoints[fault.method] = failpoint_of(fault)
             if fault.lasts_seconds is not None:
                 self._stopping.wait(fault.lasts_seconds)
                 # no later fault has replaced it
-                if self._server.failpoints.get(fault.method) is point:
-                    del self._server.failpoints[fault.method]
+                if failpoints.get(fault.method) is point:
+                    del failpoints[fault.method]
             return
         with self._whole_runtime:
             self._server.stop()
@@ -180,12 +182,12 @@ class Pulls(Grower):
 class Drill(Observation):
     """Runs one scenario on an embedded node."""
 
-    def __init__(self, scenario: Scenario, embedded: EmbeddedNode, log: Log):
-        self._scenario = scenario
+    def __init__(self, embedded: EmbeddedNode, log: Log):
+        self._scenario = embedded.scenario
         self._embedded = embedded
         self._paths: set[tuple[str, str]] = set()  # that are still there
         self._recorded = 0  # removals in the runtime's record that have been taken
-        configuration = configuration_of(scenario, embedded)
+        configuration = configuration_of(embedded)
         node = Node(configuration, records=ImageRecords(seed=embedded.records))
         # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
         self._daemon = Daemon(node, log, hold_off_seconds=configuration.hold_off_seconds)

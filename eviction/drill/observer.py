@@ -397,9 +397,10 @@ class NodeObservation(Observation):
 def without_margin(configuration: Configuration) -> Configuration:
     """The configuration with the kubelet's own marks: no margin, no default minimum reclaim."""
     ours = {name for name, origin in configuration.origins.items() if origin == "default"}
-    thresholds = []
-    for threshold in configuration.thresholds:
-        inherited = f"evictionMinimumReclaim.{threshold.signal}" not in ours
-        min_reclaim = threshold.min_reclaim if inherited else None
-        thresholds.append(replace(threshold, margin=None, min_reclaim=min_reclaim))
-    return configuration.model_copy(update={"thresholds": tuple(thresholds)})
+    thresholds = tuple(
+        replace(each, margin=None, min_reclaim=None)
+        if f"evictionMinimumReclaim.{each.signal}" in ours
+        else replace(each, margin=None)
+        for each in configuration.thresholds
+    )
+    return configuration.model_copy(update={"thresholds": thresholds})

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
-from pydantic.alias_generators import to_camel
 
 from eviction.configuration.effective import load
-from eviction.configuration.models import read_as, setting
+from eviction.configuration.kubelet import EVICTION_MAPS
+from eviction.configuration.models import name_in_file, read_as, setting
 from eviction.configuration.strict_yaml import (
     ConfigurationError,
     StrictModel,
@@ -76,12 +76,6 @@ ON_IMAGEFS = {
 }
 BALLAST = "ReleaseBallast"
 LARGEST = "1Ti"
-THRESHOLD_MAPS = (
-    "eviction_hard",
-    "eviction_soft",
-    "eviction_soft_grace_period",
-    "eviction_minimum_reclaim",
-)
 
 Method = Literal[
     "Version",
@@ -127,14 +121,10 @@ def _or_word(word: str, pattern: str, read: Callable[[str], Any]) -> Any:
     )
 
 
-def _name_in_file(name: str) -> str:
-    return to_camel(name.removesuffix("_seconds").removesuffix("_bytes"))
-
-
 class Part(StrictModel):
     """The base of all parts of the file."""
 
-    model_config = ConfigDict(alias_generator=_name_in_file, validate_default=True)
+    model_config = ConfigDict(validate_default=True)
 
 
 class FilesystemSpec(Part):
@@ -329,7 +319,7 @@ class NodeSpec(FilesystemSpec):
         """The fields of the configuration file that do not depend on paths. Unless the scenario
         sets them, there is no periodic garbage collection and no hold-off; the kubelet's default
         thresholds that are not named are switched off in the kubelet's way, with 0%."""
-        maps: dict[str, dict[str, str]] = self.model_dump(by_alias=True, include={*THRESHOLD_MAPS})
+        maps: dict[str, dict[str, str]] = self.model_dump(by_alias=True, include={*EVICTION_MAPS})
         hard = {**{str(signal): "0%" for signal in KUBELET_EVICTION_HARD}, **self.eviction_hard}
         calm = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
         return {**calm, **self.other_fields, **maps, "evictionHard": hard}
@@ -596,7 +586,7 @@ NOT_IN_A_SCENARIO = frozenset(
         "nodeName",
         "filesystems",
         "reclaimFunctions",
-        *map(to_camel, THRESHOLD_MAPS),
+        *map(name_in_file, EVICTION_MAPS),
     }
 )
 

@@ -116,7 +116,7 @@ def main(file: str, fstype: str) -> None:
             mount_loop(disk, fstype, spec.size_bytes, spec.inodes)
 
     with LoopNode(read_scenario(file), mounted) as node:
-        result = Drill(node.scenario, node, Log(time.time, stream=io.StringIO())).run()
+        result = Drill(node, Log(time.time, stream=io.StringIO())).run()
     print(json.dumps(to_json(report_of(result))))
 
 

@@ -20,7 +20,7 @@ from tests.schemas import assert_as_described
 def run(scenario: Scenario) -> DrillResult:
     """One run on an embedded node."""
     with EmbeddedNode(scenario, MOUNTS.how) as embedded:
-        return Drill(scenario, embedded, Log(time.time, stream=io.StringIO())).run()
+        return Drill(embedded, Log(time.time, stream=io.StringIO())).run()
 
 
 @cache

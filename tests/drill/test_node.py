@@ -35,7 +35,7 @@ def built(made: Scenario) -> Iterator[tuple[EmbeddedNode, Node]]:
     """The embedded node, and a `Node` of the product for it. Nothing of it is left."""
     need_mounts()
     with EmbeddedNode(made, MOUNTS.how) as embedded:
-        node = Node(configuration_of(made, embedded))
+        node = Node(configuration_of(embedded))
         try:
             assert node.locate() is None
             yield embedded, node
