@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 
 from eviction.drill.growers import PREFIX, Bytes, Files, Grower
 from eviction.drill.judge import DrillResult, Response, judge_real
@@ -28,6 +28,9 @@ LARGEST_FOUND = 3  # foreign entries that a message names at most
 class FillFailed(EvictionError):
     """The disk could not be filled. The message says why."""
 
+    def __init__(self, why: str):
+        super().__init__(f"the disk was not filled as planned: {why}")
+
 
 def run_in_directory(
     scenario: Scenario,
@@ -46,52 +49,44 @@ def run_in_directory(
     Returns None if `observation.stopping` was set. Raises FillFailed. Everything
     has been freed then, too.
     """
-    growers: list[Grower] = []
     stopping = observation.stopping
     ours = response is Response.OURS
     patience = SHORTEST_WAIT_SECONDS if ours else OBSERVED_WAIT_SECONDS
     patience = max(patience, (scenario.expect.relieved_within_seconds or 0.0) * 2)
+    with ExitStack() as filled:
 
-    def grow(inodes: bool, rate: int, amount: int | None, *, file_bytes: int = 0) -> Grower:
-        kind = Files if inodes else Bytes
-        reserve = plan.units[inodes].reserve
-        growers.append(
-            kind(
+        def grow(inodes: bool, rate: int, amount: int | None, *, file_bytes: int = 0) -> Grower:
+            made = (Files if inodes else Bytes)(
                 path=directory,
                 file="unnamed",
                 rate=rate,
                 amount=amount,
                 file_bytes=file_bytes,
-                reserve=reserve,
+                reserve=plan.units[inodes].reserve,
             )
-        )
-        return growers[-1]
+            filled.callback(made.free)
+            return made
 
-    pressures = PressureSchedule(
-        scenario.pressures,
-        lambda each, _: grow(
-            each.counts_inodes, each.rate, each.amount, file_bytes=each.file_bytes
-        ),
-    )
-    problem = ""
-    try:
-        # before the clock starts and anything is measured
-        for inodes, unit in plan.units.items():
-            prefill = grow(inodes, 0, unit.prefill)
-            while prefill.goes_on() and not stopping.is_set():
-                pass
-    except OSError as error:
-        problem = error.strerror or str(error)
-    try:
-        if not stopping.is_set() and not problem:
+        pressures = PressureSchedule(
+            scenario.pressures,
+            lambda each, _: grow(
+                each.counts_inodes, each.rate, each.amount, file_bytes=each.file_bytes
+            ),
+        )
+        try:
+            # before the clock starts and anything is measured
+            for inodes, unit in plan.units.items():
+                prefill = grow(inodes, 0, unit.prefill)
+                while prefill.goes_on() and not stopping.is_set():
+                    pass
+        except OSError as error:
+            raise FillFailed(error.strerror or str(error)) from None
+        if not stopping.is_set():
             daemon = observation.beside(Daemon(observation.node, log)) if ours else nullcontext()
             with daemon:
                 observation.watch(limits._replace(patience_seconds=patience), pressures)
-    finally:
-        for grower in growers:
-            grower.free()
-    if problem := problem or pressures.problem:
-        raise FillFailed(f"the disk was not filled as planned: {problem}")
+        if pressures.problem:
+            raise FillFailed(pressures.problem)
     if stopping.is_set():
         return None
     observation.measured.pressures = pressures.periods
