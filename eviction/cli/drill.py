@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import math
 import os
 import signal
 import sys
@@ -28,15 +29,19 @@ from eviction.cli.progress import Progress, print_message
 from eviction.cli.streams import write_err
 from eviction.configuration.effective import Configuration
 from eviction.configuration.text_forms import read_duration
-from eviction.drill.judgement.judge import DrillResult, Response
-from eviction.drill.measurement.observer import (
+from eviction.drill.judge import DrillResult, Response
+from eviction.drill.observer import (
     Limits,
     NodeObservation,
     Observation,
     without_margin,
 )
-from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
-from eviction.drill.pressure.schedule import describe_pressure
+from eviction.drill.private_mounts import (
+    EmbeddedNodeError,
+    enter_private_mounts,
+)
+from eviction.drill.real import FillFailed, foreign_entries, run_in_directory, traces
+from eviction.drill.real_fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.report.document import DrillReportJson, report_of
 from eviction.drill.report.lines import (
     before_rows,
@@ -46,11 +51,6 @@ from eviction.drill.report.lines import (
     verdict_rows,
 )
 from eviction.drill.report.page import junit_xml, page
-from eviction.drill.run.real import FillFailed, foreign_entries, run_in_directory, traces
-from eviction.drill.runtime.private_mounts import (
-    EmbeddedNodeError,
-    enter_private_mounts,
-)
 from eviction.drill.scenario import (
     Scenario,
     ScenarioError,
@@ -58,6 +58,7 @@ from eviction.drill.scenario import (
     library,
     read_scenario,
 )
+from eviction.drill.schedule import describe_pressure
 from eviction.engine.hold_off import held_off_since_boot
 from eviction.engine.node import Node
 from eviction.exit_codes import (
@@ -211,8 +212,8 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
 def _drill(scenario: Scenario, mounted: str, arguments: argparse.Namespace) -> bool:
     """Runs one scenario and writes its report. True if everything held."""
     # Imported here: these import grpcio, which starts threads.
-    from eviction.drill.node.embedded_node import EmbeddedNode
-    from eviction.drill.run.embedded import Drill, describe_fault
+    from eviction.drill.embedded import Drill, describe_fault
+    from eviction.drill.embedded_node import EmbeddedNode
 
     show = _shown_by(arguments)
     show(f"{scenario.name}: {scenario.why}")
@@ -223,7 +224,7 @@ def _drill(scenario: Scenario, mounted: str, arguments: argparse.Namespace) -> b
             node = _node(scenario, embedded.describe())
             for line in row_lines(before_rows(node, pressures, faults)):
                 show(line)
-            drill = Drill(scenario, embedded, _drill_log(arguments))
+            drill = Drill(embedded, _drill_log(arguments))
             drill.show = _pass_shower(arguments)
             with _progress(scenario.pressures[0].signal, drill, arguments):
                 result = drill.run()
@@ -405,7 +406,7 @@ def _observe(arguments: argparse.Namespace) -> int:
             show(f"  {line}")
         longest = limits.longest_seconds
         quiet = format_duration(limits.quiet_seconds)
-        after = "" if longest is None else f"after {format_duration(longest)}, "
+        after = "" if longest == math.inf else f"after {format_duration(longest)}, "
         show(f"ends {after}when relieved and quiet for {quiet}, or with Ctrl-C")
         with _progress(Signal.NODEFS_AVAILABLE, observation, arguments):
             observation.watch(limits)
@@ -423,7 +424,8 @@ def _observe(arguments: argparse.Namespace) -> int:
 def _limits(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
     """When an observation ends. `quiet_seconds`: the default of --quiet."""
     quiet = quiet_seconds if arguments.quiet is None else arguments.quiet
-    return Limits(quiet, vars(arguments)["for"], until_relief=True)
+    longest = vars(arguments)["for"]
+    return Limits(quiet, math.inf if longest is None else longest, until_relief=True)
 
 
 @contextmanager

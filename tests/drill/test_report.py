@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eviction.cli.drill import files_of
-from eviction.drill.judgement.judge import Check, DrillResult, Response
-from eviction.drill.measurement.measurements import (
+from eviction.drill.judge import Check, DrillResult, Response
+from eviction.drill.measurements import (
     ConditionPeriod,
     Episode,
     MeasuredFilesystem,
@@ -27,7 +27,6 @@ from eviction.drill.measurement.measurements import (
     Sample,
     downsample,
 )
-from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.drill.report.document import DrillReportJson, report_of
 from eviction.drill.report.lines import checks_table, row_lines, story_rows, verdict_rows
 from eviction.drill.report.page import STYLE, junit_xml, page
@@ -42,6 +41,7 @@ from eviction.drill.report.timeline import (
     lanes_svg,
 )
 from eviction.drill.scenario import read_scenario
+from eviction.drill.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.json_shapes import to_json
 from eviction.types import NodeCondition
 from reclaim.types import Action, Kind, Outcome, Reason, Verdict

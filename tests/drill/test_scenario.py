@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from eviction.configuration.models import Model
 from eviction.configuration.strict_yaml import read_document
-from eviction.drill.run.embedded import describe_fault, failpoint_of
+from eviction.drill.embedded import describe_fault, failpoint_of
 from eviction.drill.scenario import (
     GONE_FIELDS,
     ConditionExpectation,
@@ -133,7 +133,7 @@ def fault(action: FaultAction, **fields: Any) -> Fault:
 def test_every_fault_is_one_of_the_embedded_runtime() -> None:
     """Each action on a method is a failpoint of its own, with its number of calls and a
     description; each code is one of gRPC, each method one of the runtime."""
-    assert set(get_args(Method)) <= {method.name for method in METHODS}
+    assert set(get_args(Method)) <= set(METHODS)
     assert {code.name for code in Code if code is not Code.OK} == CODES.keys()
     for code in CODES:
         assert code in str(failpoint_of(fault("fail", method="RemoveImage", code=code)))

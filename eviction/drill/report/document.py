@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from eviction.drill.judgement.judge import Check, DrillResult, Response
-from eviction.drill.measurement.measurements import (
+from eviction.drill.judge import Check, DrillResult, Response
+from eviction.drill.measurements import (
     ConditionPeriod,
     MeasuredFilesystem,
     MeasuredRemoval,
@@ -19,7 +19,7 @@ from eviction.drill.measurement.measurements import (
     Sample,
     downsample,
 )
-from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
+from eviction.drill.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.json_shapes import (
     Count,
     RoleName,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from itertools import product
 
-from eviction.drill.measurement.measurements import PLURALS
+from eviction.drill.measurements import PLURALS
 from eviction.drill.report.document import DrillReportJson, mark_text
 from eviction.records.json_shapes import LeftOut
 from eviction.wording.explain import reason_in_words

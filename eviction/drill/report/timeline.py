@@ -14,9 +14,9 @@ from html import escape
 from itertools import product
 from typing import Any, NamedTuple
 
-from eviction.drill.measurement.measurements import PLURALS, ConditionPeriod
-from eviction.drill.pressure.schedule import PressurePeriod
+from eviction.drill.measurements import PLURALS, ConditionPeriod
 from eviction.drill.report.document import DrillReportJson, mark_text
+from eviction.drill.schedule import PressurePeriod
 from eviction.types import NodeCondition
 from eviction.wording.log import escaped
 from signals.quantity import format_bytes, format_duration

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from eviction.drill.private_mounts import EmbeddedNodeError
 from eviction.drill.report.document import report_of
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.scenario import read_scenario
 from eviction.records.json_shapes import to_json
 from tests.drill.runs import run

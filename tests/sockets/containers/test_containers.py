@@ -36,7 +36,7 @@ THING = re.compile(r"(!?)(\w+)(?::([a-z]+)(\d?)([+~?*]?))?")
 
 def remove(small: SmallNode, container_id: str) -> None:
     """Another program removes a container."""
-    small.runtime.remove_container(pb.RemoveContainerRequest(container_id=container_id))
+    small.runtime.answer(pb.RemoveContainerRequest(container_id=container_id))
 
 
 class Story:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from eviction.configuration.effective import load
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from eviction.engine.ballast import create_ballast
 from eviction.engine.effects import Request
 from eviction.engine.node import Node

@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from eviction.engine.effects import Request
 from eviction.engine.node import Node
 from eviction.records.state_file import Moment, RecordFile, current_machine_id, records_json
@@ -63,7 +63,7 @@ LOST = "registry.example/team/app@sha256:" + "e" * 64
 
 def listed(small: SmallNode, image_id: str) -> Any:
     """An image as the runtime lists it."""
-    images = small.runtime.list_images(pb.ListImagesRequest()).images
+    images = small.runtime.answer(pb.ListImagesRequest()).images
     return next(each for each in images if image_id.endswith(each.id))
 
 
@@ -491,7 +491,7 @@ def test_an_image_is_as_old_as_it_has_been_seen(small_node: SmallNode) -> None:
 
 def detected_between(small: SmallNode, node: Node, image: str) -> None:
     """Something else removes it, and a detection sees that."""
-    small.runtime.remove_image(pb.RemoveImageRequest(image=pb.ImageSpec(image=image)))
+    small.runtime.answer(pb.RemoveImageRequest(image=pb.ImageSpec(image=image)))
     node.detection.images()
     small.add_image(OLD)
 

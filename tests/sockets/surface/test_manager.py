@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass
 from eviction.surface.daemon import Daemon as Loop

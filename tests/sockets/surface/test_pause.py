@@ -79,7 +79,7 @@ class Held:
 
     def remove(self, image: str) -> None:
         """Somebody else removes it."""
-        self.small.runtime.remove_image(pb.RemoveImageRequest(image=pb.ImageSpec(image=image)))
+        self.small.runtime.answer(pb.RemoveImageRequest(image=pb.ImageSpec(image=image)))
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ _MS_REC = 0x4000
 _MS_SLAVE = 0x80000
 
 libc = ctypes.CDLL(None, use_errno=True)
-libc.unshare.argtypes = [ctypes.c_int]
 libc.mount.argtypes = [
     ctypes.c_char_p,
     ctypes.c_char_p,
@@ -31,7 +30,6 @@ libc.mount.argtypes = [
     ctypes.c_ulong,
     ctypes.c_char_p,
 ]
-libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
 
 
 class EmbeddedNodeError(Exception):

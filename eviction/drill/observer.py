@@ -12,10 +12,11 @@ half minute of pressure and every 20 ms otherwise, so that it costs little to ob
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,8 +24,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from eviction.configuration.effective import Configuration
-from eviction.decision.thresholds import thresholds_met, usable
-from eviction.drill.measurement.measurements import (
+from eviction.decision.thresholds import thresholds_met
+from eviction.drill.measurements import (
     ConditionPeriod,
     Episode,
     MeasuredFilesystem,
@@ -33,14 +34,16 @@ from eviction.drill.measurement.measurements import (
     Sample,
     downsample,
 )
-from eviction.drill.pressure.schedule import FaultOccurrence, Schedule, came_true
+from eviction.drill.scenario import LOG
+from eviction.drill.schedule import FaultOccurrence, Schedule
 from eviction.engine.node import Node
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass
 from eviction.surface.daemon import Daemon
+from eviction.survey.filesystem_facts import roles_by_device
 from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.cri.client import CriClient
-from reclaim.types import Kind, PodSandboxState, RuntimeUnavailable
+from reclaim.types import Container, Kind, PodSandboxState, RuntimeUnavailable
 from signals.types import FilesystemRole, FsLayout, FsStats, Signal, SignalObservations
 
 PRESSURE_INTERVAL_SECONDS = 0.002
@@ -48,7 +51,6 @@ CALM_INTERVAL_SECONDS = 0.02
 CLOSE_OBSERVATION_SECONDS = 30.0  # in a longer episode milliseconds do not matter
 START_SECONDS = 10.0
 NEVER_CROSSED_SECONDS = 5.0
-LOG = "log"
 SHORTEST_PAUSE_SECONDS = 0.02
 CALM_PAUSE_SECONDS = 1.0
 # a pause is four times as long as the poll before it, so at most a fifth of the time is polling
@@ -78,20 +80,20 @@ class Observer(Measurements):
         observations in which a filesystem could not be read (a stale number proves no relief), and
         those older than the last sample.
         """
-        unread = observations.layout is None or any(
-            observation.stale for observation in observations.signals.values()
-        )
-        with self._lock:
-            if not unread and (not self.samples or seconds >= self.samples[-1].seconds):
-                self._sample(observations, seconds)
-
-    def _sample(self, observations: SignalObservations, seconds: float) -> None:
-        if not self.filesystems:
-            self.filesystems = _measured_filesystems(observations)
-        roles = [FilesystemRole(filesystem.name) for filesystem in self.filesystems]
-        if not observations.filesystems.keys() >= set(roles):
+        if observations.layout is None or any(each.stale for each in observations.signals.values()):
             return
-        stats = [observations.filesystems[role][1] for role in roles]
+        with self._lock:
+            self.filesystems = self.filesystems or _measured_filesystems(observations)
+            found = [
+                observations.filesystems.get(FilesystemRole(each.name)) for each in self.filesystems
+            ]
+            late = bool(self.samples) and seconds < self.samples[-1].seconds
+            if not late and None not in found:
+                self._sample(observations, seconds, [each[1] for each in found if each])
+
+    def _sample(
+        self, observations: SignalObservations, seconds: float, stats: Sequence[FsStats]
+    ) -> None:
         self.observations = observations
         self.thresholds = self._thresholds(observations.layout)
         self.samples.append(
@@ -100,9 +102,7 @@ class Observer(Measurements):
         if len(self.samples) > LARGEST_SAMPLES:  # a run of hours
             self.samples = downsample(self.samples, LARGEST_SAMPLES // 2)
         met = thresholds_met(
-            self.thresholds,
-            usable(observations.signals),
-            enforce_min_reclaim=self.under_pressure,
+            self.thresholds, observations.signals, enforce_min_reclaim=self.under_pressure
         )
         if met and not self.under_pressure:
             self.episodes.append(Episode(seconds))
@@ -127,43 +127,44 @@ class Observer(Measurements):
 
     def record_conditions(self, reported: frozenset[NodeCondition], seconds: float) -> None:
         """Takes the conditions that the daemon reports after one of its observations."""
-        lasting = {period.condition for period in self.conditions if period.to_seconds is None}
-        for period in self.conditions:
-            if period.to_seconds is None and period.condition not in reported:
-                period.to_seconds = seconds
+        lasting = {each.condition: each for each in self.conditions if each.to_seconds is None}
+        for condition in lasting.keys() - reported:
+            lasting[condition].to_seconds = seconds
         self.conditions += [
-            ConditionPeriod(condition, seconds) for condition in sorted(reported - lasting)
+            ConditionPeriod(condition, seconds) for condition in sorted(reported - lasting.keys())
         ]
 
 
 def _measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFilesystem, ...]:
     """The distinct filesystems of an observation, each named for its first role."""
-    found: dict[int, tuple[FsStats, list[FilesystemRole]]] = {}
-    for role, (identity, stats) in observations.filesystems.items():
-        found.setdefault(identity.device_id, (stats, []))[1].append(role)
     return tuple(
         MeasuredFilesystem(
-            roles[0],
-            tuple(roles),
-            capacity_bytes=stats.capacity_bytes,
-            inodes_total=stats.inodes_total,
+            roles[0], roles, capacity_bytes=stats.capacity_bytes, inodes_total=stats.inodes_total
         )
-        for stats, roles in found.values()
+        for roles in roles_by_device(observations).values()
+        for _, stats in [observations.filesystems[roles[0]]]
     )
 
 
-def take_inventory(
-    runtime: Any, pod_logs_directory: str
-) -> tuple[dict[tuple[str, str], str], dict[str, str]]:
-    """Everything on the node at one moment: its objects, and by READY sandboxes UID -> name of its
-    pods. Reads the lists of a runtime, which has both services, and the log directories once.
+class Taken(NamedTuple):
+    """Everything on the node at one moment."""
+
+    objects: dict[tuple[str, str], str]
+    ready_pods: dict[str, str]
+    """The pods with a READY sandbox, by UID."""
+    containers: tuple[Container, ...]
+
+
+def take_inventory(runtime: Any, pod_logs_directory: str) -> Taken:
+    """Reads the lists of a runtime, which has both services, and the log directories once.
 
     Raises RuntimeUnavailable unless all of them are complete.
     """
     sandboxes = runtime.list_pod_sandboxes()
+    containers = runtime.list_containers()
     lists = (
         (Kind.IMAGE, runtime.list_images()),
-        (Kind.CONTAINER, runtime.list_containers()),
+        (Kind.CONTAINER, containers),
         (Kind.SANDBOX, sandboxes),
     )
     objects = {(str(kind), entry.id): entry.title for kind, listed in lists for entry in listed}
@@ -178,7 +179,7 @@ def take_inventory(
         for sandbox in sandboxes
         if sandbox.state is PodSandboxState.READY
     }
-    return objects, ready_pods
+    return Taken(objects, ready_pods, containers)
 
 
 class InventoryPoller(Schedule):
@@ -195,8 +196,8 @@ class InventoryPoller(Schedule):
         super().__init__()
         self._take = partial(take_inventory, runtime, pod_logs_directory)
         self._measured = measured
-        measured.before, self._ready_pods = self._take()
-        measured.after = measured.before
+        self._last = self._take()
+        measured.before = measured.after = self._last.objects
         measured.lists_apart_seconds = 0.0
         self._answered = time.monotonic()
         self._unreachable = False
@@ -222,7 +223,7 @@ class InventoryPoller(Schedule):
         measured = self._measured
         asked = time.monotonic()
         try:
-            objects, ready_pods = self._take()
+            taken = self._take()
         except RuntimeUnavailable as error:
             if not self._unreachable:
                 outage = f"the runtime's lists are not available: {error}"
@@ -231,22 +232,27 @@ class InventoryPoller(Schedule):
             return
         answered = time.monotonic()
         self._unreachable = False
+        last, objects = self._last, taken.objects
         for key, name in objects.items():
             # a runtime removes an image's names before the image: the last name is kept
             if name == key[1]:
-                objects[key] = measured.after.get(key, name)
+                objects[key] = last.objects.get(key, name)
         gap = answered - self._answered
         measured.lists_apart_seconds = max(measured.lists_apart_seconds or 0.0, gap)
         self._answered = answered
         seconds = answered - self._began
-        for (kind, object_id), name in measured.after.items():
-            if (kind, object_id) not in objects:
-                measured.removals.append(MeasuredRemoval(seconds, kind, name, id=object_id))
-        for uid, name in self._ready_pods.items():
-            if uid not in ready_pods:
-                measured.ended_pods.append(MeasuredRemoval(seconds, "pod", name, id=uid))
+        measured.removals += [
+            MeasuredRemoval(seconds, kind, name, id=each)
+            for (kind, each), name in last.objects.items()
+            if (kind, each) not in objects
+        ]
+        measured.ended_pods += [
+            MeasuredRemoval(seconds, "pod", name, id=uid)
+            for uid, name in last.ready_pods.items()
+            if uid not in taken.ready_pods
+        ]
         measured.after = objects
-        self._ready_pods = ready_pods
+        self._last = taken
 
 
 class Limits(NamedTuple):
@@ -254,11 +260,11 @@ class Limits(NamedTuple):
 
     quiet_seconds: float
     """Once nothing has changed for so long."""
-    longest_seconds: float | None = None
+    longest_seconds: float = math.inf
     """So long after it began."""
     until_relief: bool = False
     """Quiet counts only after relief."""
-    patience_seconds: float | None = None
+    patience_seconds: float = math.inf
     """Once pressure has lasted so long without a removal. A node that the pressures have left above
     its marks is given 5 s."""
 
@@ -267,23 +273,27 @@ class Observation(Listener):
     """Observes one node, and takes what the daemon beside it reports. `show` is called with every
     pass of that."""
 
+    calm_seconds = PRESSURE_INTERVAL_SECONDS
+    """Between two readings, while there is no pressure or has been for long."""
+
     def __init__(self, node: Node):
         self.node = node
         self.measured = Observer(node.thresholds)
         self.show: Callable[[Pass], None] = lambda _: None
         self.stopping = threading.Event()
-        self.began = time.monotonic()
-        self._measuring = self._has_observed = False
+        self.began = math.inf
+        self._ready = threading.Event()
 
     def passed(self, record: Pass) -> None:
         self.measured.passes.append(record)
         self.show(record)
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
-        self.measured.record_conditions(decision.conditions, time.monotonic() - self.began)
-        if self._measuring:
+        if self.node.summary.paths.imagefs is not None:
+            self._ready.set()
+        if self.began < math.inf:
+            self.measured.record_conditions(decision.conditions, time.monotonic() - self.began)
             self.measured.sample(observations, observations.time - self.began)
-        self._has_observed = True
 
     @contextmanager
     def beside(self, daemon: Daemon) -> Iterator[None]:
@@ -295,10 +305,7 @@ class Observation(Listener):
         with ThreadPoolExecutor(1) as threads:
             loop = threads.submit(daemon.run)
             try:
-                came_true(
-                    lambda: self._has_observed and self.node.summary.paths.imagefs is not None,
-                    START_SECONDS,
-                )
+                self._ready.wait(START_SECONDS)
                 yield
             finally:
                 daemon.stop()
@@ -313,7 +320,6 @@ class Observation(Listener):
         measured = self.measured
         self.began = time.monotonic()
         measured.began_wall = time.time()
-        self._measuring = True
         before = (0, 0, 0)
         last_event = 0.0  # a removal, or a pressure or fault that lasted
         for schedule in meanwhile:
@@ -330,15 +336,17 @@ class Observation(Listener):
                 if runs or now != before or self.in_progress(seconds):
                     measured.last_change = seconds
                 before = now
-                relieved = not limits.until_relief or measured.last_relief is not None
-                quiet = relieved and seconds - measured.last_change > limits.quiet_seconds
-                too_long = limits.longest_seconds is not None and seconds >= limits.longest_seconds
+                relieved = measured.last_relief is not None
                 patience = limits.patience_seconds
-                if patience is not None and not measured.episodes:
+                if patience < math.inf and not measured.episodes:
                     patience = NEVER_CROSSED_SECONDS
-                waits = measured.under_pressure or not measured.episodes
-                hopeless = patience is not None and waits and seconds - last_event > patience
-                if too_long or quiet or hopeless or self.stopping.wait(self._interval(seconds)):
+                quiet = relieved or not limits.until_relief
+                if (
+                    seconds >= limits.longest_seconds
+                    or (quiet and seconds - measured.last_change > limits.quiet_seconds)
+                    or (not relieved and seconds - last_event > patience)
+                    or self.stopping.wait(self._interval(seconds))
+                ):
                     break
             measured.ended = time.monotonic() - self.began
         finally:
@@ -353,9 +361,12 @@ class Observation(Listener):
         """While True, the node does not count as quiet."""
         return self.measured.under_pressure
 
-    def _interval(self, _: float) -> float:
+    def _interval(self, seconds: float) -> float:
         """Seconds until the next reading."""
-        return PRESSURE_INTERVAL_SECONDS
+        pressing = self.measured.under_pressure
+        if pressing and seconds - self.measured.episodes[-1].crossed < CLOSE_OBSERVATION_SECONDS:
+            return PRESSURE_INTERVAL_SECONDS
+        return self.calm_seconds
 
 
 class NodeObservation(Observation):
@@ -363,6 +374,8 @@ class NodeObservation(Observation):
 
     The constructor raises RuntimeUnavailable if the runtime cannot be reached.
     """
+
+    calm_seconds = CALM_INTERVAL_SECONDS
 
     def __init__(self, node: Node):
         problem = node.locate()
@@ -377,12 +390,6 @@ class NodeObservation(Observation):
         """As for any node, and polls the runtime's lists meanwhile."""
         super().watch(limits, self._inventory, *meanwhile)
 
-    def _interval(self, seconds: float) -> float:
-        if not self.measured.under_pressure:
-            return CALM_INTERVAL_SECONDS
-        recent = seconds - self.measured.episodes[-1].crossed < CLOSE_OBSERVATION_SECONDS
-        return PRESSURE_INTERVAL_SECONDS if recent else CALM_INTERVAL_SECONDS
-
     def close(self) -> None:
         self._client.close()
 
@@ -390,9 +397,10 @@ class NodeObservation(Observation):
 def without_margin(configuration: Configuration) -> Configuration:
     """The configuration with the kubelet's own marks: no margin, no default minimum reclaim."""
     ours = {name for name, origin in configuration.origins.items() if origin == "default"}
-    thresholds = []
-    for threshold in configuration.thresholds:
-        inherited = f"evictionMinimumReclaim.{threshold.signal}" not in ours
-        min_reclaim = threshold.min_reclaim if inherited else None
-        thresholds.append(replace(threshold, margin=None, min_reclaim=min_reclaim))
-    return configuration.model_copy(update={"thresholds": tuple(thresholds)})
+    thresholds = tuple(
+        replace(each, margin=None, min_reclaim=None)
+        if f"evictionMinimumReclaim.{each.signal}" in ours
+        else replace(each, margin=None)
+        for each in configuration.thresholds
+    )
+    return configuration.model_copy(update={"thresholds": thresholds})

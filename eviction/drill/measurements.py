@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
+from eviction.drill.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.json_shapes import Count, RoleName
 from eviction.records.passes import Pass
 from eviction.types import NodeCondition, Threshold
@@ -194,12 +194,10 @@ def downsample(samples: Sequence[Sample], limit: int) -> list[Sample]:
         return list(samples)
     lines = [(place, unit) for place in range(len(samples[0].available)) for unit in (0, 1)]
     step = math.ceil(len(samples) / (limit // len(lines)))
-    kept: list[Sample] = []
-    for start in range(0, len(samples), step):
-        stretch = samples[start : start + step]
-        lowest = {
-            min(range(len(stretch)), key=lambda at: stretch[at].available[place][unit])
-            for place, unit in lines
-        }
-        kept += [stretch[at] for at in sorted(lowest)]
-    return kept
+    lowest = {
+        min(stretch, key=lambda at: samples[at].available[place][unit])
+        for start in range(0, len(samples), step)
+        for stretch in [range(len(samples))[start : start + step]]
+        for place, unit in lines
+    }
+    return [samples[at] for at in sorted(lowest)]

@@ -1,35 +1,35 @@
 """Runs a scenario on a real node: files in a directory make the pressure.
 
 The daemon's own loop relieves the node in this process, or another component does and
-is only observed. Separate processes keep the disk filled, and free everything at the
-end, however the drill ends.
+is only observed. Everything is freed at the end, however the drill ends.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 
-from eviction.drill.judgement.judge import DrillResult, Response, judge_real
-from eviction.drill.measurement.observer import Limits, NodeObservation
-from eviction.drill.pressure.fill_program import PREFIX, Order
-from eviction.drill.pressure.real_fill_plan import FillPlan
-from eviction.drill.pressure.schedule import Fills, PressureSchedule
+from eviction.drill.growers import PREFIX, Bytes, Files, Grower
+from eviction.drill.judge import DrillResult, Response, judge_real
+from eviction.drill.observer import Limits, NodeObservation
+from eviction.drill.real_fill_plan import FillPlan
 from eviction.drill.scenario import Scenario
+from eviction.drill.schedule import PressureSchedule
 from eviction.surface.daemon import Daemon
 from eviction.types import EvictionError
 from eviction.wording.log import Log
 
 SHORTEST_WAIT_SECONDS = 10.0  # wait at least this long for relief by our own daemon
 OBSERVED_WAIT_SECONDS = 120.0  # a kubelet observes every 10 s, and its statistics may be 10 s old
-TICK_SECONDS = 0.01
 LARGEST_FOUND = 3  # foreign entries that a message names at most
 
 
 class FillFailed(EvictionError):
     """The disk could not be filled. The message says why."""
+
+    def __init__(self, why: str):
+        super().__init__(f"the disk was not filled as planned: {why}")
 
 
 def run_in_directory(
@@ -49,26 +49,44 @@ def run_in_directory(
     Returns None if `observation.stopping` was set. Raises FillFailed. Everything
     has been freed then, too.
     """
-    fills = Fills()
     stopping = observation.stopping
-    node = observation.node
     ours = response is Response.OURS
     patience = SHORTEST_WAIT_SECONDS if ours else OBSERVED_WAIT_SECONDS
     patience = max(patience, (scenario.expect.relieved_within_seconds or 0.0) * 2)
-    pressures = PressureSchedule(
-        scenario.pressures,
-        lambda pressure, _: fills.grow(
-            pressure, directory, reserve=plan.units[pressure.counts_inodes].reserve
-        ),
-    )
-    try:
-        _prefill(plan, directory, fills, stopping=stopping)
+    with ExitStack() as filled:
+
+        def grow(inodes: bool, rate: int, amount: int | None, *, file_bytes: int = 0) -> Grower:
+            made = (Files if inodes else Bytes)(
+                path=directory,
+                file="unnamed",
+                rate=rate,
+                amount=amount,
+                file_bytes=file_bytes,
+                reserve=plan.units[inodes].reserve,
+            )
+            filled.callback(made.free)
+            return made
+
+        pressures = PressureSchedule(
+            scenario.pressures,
+            lambda each, _: grow(
+                each.counts_inodes, each.rate, each.amount, file_bytes=each.file_bytes
+            ),
+        )
+        try:
+            # before the clock starts and anything is measured
+            for inodes, unit in plan.units.items():
+                prefill = grow(inodes, 0, unit.prefill)
+                while prefill.goes_on() and not stopping.is_set():
+                    pass
+        except OSError as error:
+            raise FillFailed(error.strerror or str(error)) from None
         if not stopping.is_set():
-            with observation.beside(Daemon(node, log)) if ours else nullcontext():
+            daemon = observation.beside(Daemon(observation.node, log)) if ours else nullcontext()
+            with daemon:
                 observation.watch(limits._replace(patience_seconds=patience), pressures)
-                _raise_if_failed(fills)
-    finally:
-        fills.free()
+        if pressures.problem:
+            raise FillFailed(pressures.problem)
     if stopping.is_set():
         return None
     observation.measured.pressures = pressures.periods
@@ -81,23 +99,6 @@ def run_in_directory(
         checks=judge_real(scenario.expect, observation.measured, response),
         response=response,
     )
-
-
-def _prefill(plan: FillPlan, directory: str, fills: Fills, *, stopping: threading.Event) -> None:
-    """Writes the prefill, before the clock starts and anything is measured. Raises FillFailed."""
-    for inodes, unit in plan.units.items():
-        grows = "inodes" if inodes else "bytes"
-        order = Order(directory, grows, rate=0, amount=unit.prefill, reserve=unit.reserve)
-        fill = fills.start(order)
-        while fill.goes_on() and not stopping.wait(TICK_SECONDS):
-            pass
-    if not stopping.is_set():
-        _raise_if_failed(fills)
-
-
-def _raise_if_failed(fills: Fills) -> None:
-    if fills.problem:
-        raise FillFailed(f"the disk was not filled as planned: {fills.problem}")
 
 
 # ---- what is in the directory before

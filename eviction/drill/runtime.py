@@ -1,4 +1,4 @@
-"""A CRI v1 runtime as a state machine: one method per call, messages in and out, without gRPC.
+"""A CRI v1 runtime as a state machine: messages in and out, without gRPC; one method per call.
 
 It is a second implementation of the protocol, with containerd's rules, as measured on 1.6 and 2.x:
 
@@ -16,9 +16,13 @@ asks otherwise. A call raises NotFoundError for NOT_FOUND, and EmbeddedNodeError
 every other error, which containerd answers with UNKNOWN. Source: github.com/containerd/containerd
 internal/cri/server; github.com/distribution/reference normalize.go.
 
-Things that happen without a call have methods, too: pulls, containers that exit or write, sandboxes
-that die, ageing, a reboot. These raise NotFoundError for an unknown id: a mistyped one in a
-scenario or a test must not pass for an idempotent call.
+Layers and writable layers are real files, which statvfs sees and whose deletion frees real space:
+
+    <images root>/layers/<64 hex>/<file>                 one layer, shared by its images
+    <containers root>/containers/<container id>/<file>   the writable layer of one container
+
+The content does not compress and has no holes. A deletion creates no file, so it works with 0 bytes
+and 0 inodes free.
 """
 
 from __future__ import annotations
@@ -26,27 +30,35 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
-from eviction.drill.runtime.layer_store import LayerSpec, LayerStore
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.private_mounts import EmbeddedNodeError
 from reclaim.cri import cri_pb2
-from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
+from reclaim.cri.convert import (
+    CONTAINER_NAME_LABEL,
+    POD_NAME_LABEL,
+    POD_NAMESPACE_LABEL,
+    UID_LABEL,
+)
 from reclaim.evidence.references import normalized, repository_of
 
-CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
+CONTENT = os.urandom(1 << 20)
 
 _LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
 _KILLED = 137  # 128 + SIGKILL
 
 Container: TypeAlias = cri_pb2.ContainerStatus
+Image: TypeAlias = cri_pb2.Image
 Sandbox: TypeAlias = cri_pb2.PodSandboxStatus
 Record = TypeVar("Record")
 _Fields: TypeAlias = dict[str, Any]
@@ -67,88 +79,79 @@ class RemovalRecord(NamedTuple):
     id: str
 
 
-class Image(NamedTuple):
-    """One image. `layers`: the lowest first. `tags` and `digests`: full references."""
+class LayerSpec(NamedTuple):
+    """One layer of an image: `files` files of about equal size, `size_bytes` in all. Equal specs
+    are one layer on disk."""
 
-    id: str
-    layers: tuple[LayerSpec, ...]
-    tags: list[str]
-    digests: list[str]
+    name: str
+    size_bytes: int
+    files: int = 1
 
-
-def messages_of(name: str) -> tuple[str, Any, Any]:
-    """The call of CRI for which a method is named, with its request and its answer, or None."""
-    call = name.title().replace("_", "")
-    return call, getattr(cri_pb2, f"{call}Request", None), getattr(cri_pb2, f"{call}Response", None)
-
-
-def _answers(method: Callable[[Any, Any], _Fields | None]) -> Callable[[Any, Any], Any]:
-    """Makes the answer to a call from its fields, under the lock.
-
-    An absent object is an error only where its status is asked for: no container's or sandbox's
-    status is empty.
-    """
-    _, _, answer = messages_of(method.__name__)
-    asks = method.__name__ in ("container_status", "pod_sandbox_status")
-
-    @wraps(method)
-    def answered(self: EmbeddedRuntime, request: Any) -> Any:
-        fields = None
-        with self._lock, suppress(*() if asks else (NotFoundError,)):
-            fields = method(self, request)
-        return answer(**fields or {})
-
-    return answered
+    @property
+    def digits(self) -> str:
+        """Its digest: 64 hex digits."""
+        return deterministic_id(*self)
 
 
+def method_of(call: str) -> str:
+    """The name of the method that answers a call of CRI."""
+    return re.sub(r"\B[A-Z]", r"_\g<0>", call).lower()
+
+
+@dataclass(eq=False)
 class EmbeddedRuntime:
     """The runtime of an embedded node. Thread-safe.
 
     `images_root` and `containers_root` (empty: the same) are directories on the filesystems under
-    test. `sandbox_image` is to be added before the first sandbox. `fills_image_id`:
-    Container.image_id is set. `pins_sandbox_image`: the sandbox image is listed as pinned;
-    containerd does so since 1.7. The space of a removed container is freed
-    `container_space_delay_seconds` later, or by the next removal that frees at once, whichever is
-    first; a thread may wait for it until `force_gc`.
+    test; FileExistsError if one of them is the root of another node. `sandbox_image` is to be added
+    before the first sandbox. `fills_image_id`: Container.image_id is set. `pins_sandbox_image`: the
+    sandbox image is listed as pinned; containerd does so since 1.7. The space of a removed
+    container is freed `container_space_delay_seconds` later, or by the next removal that frees at
+    once, whichever is first; a thread may wait for it until `force_gc`.
     """
 
-    runtime_name = "containerd"
-    runtime_version = "2.3.4"
+    images_root: str
+    sandbox_image: str
+    containers_root: str = ""
+    fills_image_id: bool = True
+    pins_sandbox_image: bool = True
+    container_space_delay_seconds: float = 0.0
+    runtime_name: str = "containerd"
+    runtime_version: str = "2.3.4"
+    image_id_prefix: str = "sha256:"
 
-    def __init__(
-        self,
-        images_root: str,
-        *,
-        containers_root: str = "",
-        sandbox_image: str,
-        fills_image_id: bool = True,
-        pins_sandbox_image: bool = True,
-        container_space_delay_seconds: float = 0.0,
-    ) -> None:
-        self.fills_image_id = fills_image_id
-        self.pins_sandbox_image = pins_sandbox_image
-        self.container_space_delay_seconds = container_space_delay_seconds
-        self.sandbox_image = normalized(sandbox_image)
-        self.wall_seconds: Callable[[], float] = time.time
-        self.images_root = images_root
-        self._reported = [images_root, containers_root or images_root]
-        self._store = LayerStore(*self._reported)
+    def __post_init__(self) -> None:
+        self.sandbox_image = normalized(self.sandbox_image)
+        self._reported = [self.images_root, self.containers_root or self.images_root]
+        self._layers_root = os.path.join(self._reported[0], "layers")
+        self._writable_root = os.path.join(self._reported[1], "containers")
+        os.makedirs(self._layers_root)
+        os.makedirs(self._writable_root)
         self._lock = threading.Lock()
         self._images: dict[str, Image] = {}
         self._sandboxes: dict[str, Sandbox] = {}
         self._containers: dict[str, Container] = {}
         self._sandbox_of: dict[str, str] = {}  # by container
-        # its image, and the directory of its logs
-        self._of_sandbox: dict[str, tuple[str, str]] = {}
-        self._layers: dict[str, tuple[LayerSpec, ...]] = {}  # by object: those to which it refers
+        self._layers: dict[str, Sequence[LayerSpec]] = {}  # by object: those to which it refers
+        self._references: Counter[LayerSpec] = Counter()
+        # by path of a layer or writable layer: bytes in blocks, and inodes
+        self._used: dict[str, tuple[int, int]] = {}
         self._removals: list[RemovalRecord] = []
-        self._removed_but_not_freed: list[tuple[str, tuple[LayerSpec, ...]]] = []
+        self._removed_but_not_freed: list[str] = []
         self._gc_timer: threading.Timer | None = None
-        self._made = self._files_written = 0
+        self._made = 0
 
-    # ---- RuntimeService
+    def answer(self, request: Message) -> Any:
+        """The answer to a call. An absent object is removed and stopped already, and no image."""
+        call = type(request).__name__.removesuffix("Request")
+        done = (NotFoundError,) if call.startswith(("Remove", "Stop", "Image")) else ()
+        fields = None
+        with self._lock, suppress(*done):
+            fields = getattr(self, method_of(call))(request)
+        return getattr(cri_pb2, f"{call}Response")(**fields or {})
 
-    @_answers
+    # ---- RuntimeService: the fields of the answer to each request, under the lock
+
     def version(self, _: Any) -> _Fields:
         return {
             "version": "0.1.0",
@@ -157,13 +160,11 @@ class EmbeddedRuntime:
             "runtime_api_version": "v1",
         }
 
-    @_answers
     def status(self, _: Any) -> _Fields:
         """Status: always ready."""
         conditions = [{"type": name, "status": True} for name in ("RuntimeReady", "NetworkReady")]
         return {"status": {"conditions": conditions}}
 
-    @_answers
     def list_containers(self, request: Any) -> _Fields:
         """ListContainers, filtered by sandbox and labels."""
         wanted = request.filter.pod_sandbox_id
@@ -177,47 +178,38 @@ class EmbeddedRuntime:
                 )
         return {"containers": containers}
 
-    @_answers
     def container_status(self, request: Any) -> _Fields:
         container = self._container(request.container_id)
         return {"status": self._described(Container, container)}
 
-    @_answers
     def list_container_stats(self, _: Any) -> _Fields:
         """ListContainerStats of every container: only the writable layers."""
-        return {
-            "stats": [
-                {
-                    "attributes": {"id": container_id},
-                    "writable_layer": {"used_bytes": {"value": used_bytes}},
-                }
-                for container_id, used_bytes in self._store.writable_usage().items()
-            ]
-        }
+        stats = []
+        for container_id in self._containers:
+            path = self.writable_layer(container_id)
+            if path in self._used:
+                self._count(path)  # what runs in it has written
+                used = {"used_bytes": {"value": self._used[path][0]}}
+                stats.append({"attributes": {"id": container_id}, "writable_layer": used})
+        return {"stats": stats}
 
-    @_answers
     def stop_container(self, request: Any) -> None:
         """StopContainer: the process ends at once, whatever the timeout."""
         self._stop(self._container(request.container_id))
 
-    @_answers
     def remove_container(self, request: Any) -> None:
         """RemoveContainer, in any state."""
         self._drop_container(self._container(request.container_id))
 
-    @_answers
     def list_pod_sandbox(self, _: Any) -> _Fields:
         return {"items": [copied(cri_pb2.PodSandbox, each) for each in self._sandboxes.values()]}
 
-    @_answers
     def pod_sandbox_status(self, request: Any) -> _Fields:
         """PodSandboxStatus; if verbose, with its image in JSON text."""
         sandbox = self._sandbox(request.pod_sandbox_id)
-        image, _ = self._of_sandbox[sandbox.id]
-        info = json.dumps({"image": image})
+        info = json.dumps({"image": self.sandbox_image})
         return {"status": sandbox, "info": {"info": info} if request.verbose else {}}
 
-    @_answers
     def stop_pod_sandbox(self, request: Any) -> None:
         """StopPodSandbox: its containers exit, and it becomes NOTREADY."""
         sandbox = self._sandbox(request.pod_sandbox_id)
@@ -225,88 +217,82 @@ class EmbeddedRuntime:
         for container in self._containers_in(sandbox):
             self._stop(container)
 
-    @_answers
     def remove_pod_sandbox(self, request: Any) -> None:
         """RemovePodSandbox, with all its containers, in any state."""
         self._drop_sandbox(self._sandbox(request.pod_sandbox_id))
 
     # ---- ImageService
 
-    @_answers
     def list_images(self, _: Any) -> _Fields:
         return {"images": [self._image_item(image) for image in self._images.values()]}
 
-    @_answers
     def image_status(self, request: Any) -> _Fields:
         return {"image": self._image_item(self._image_named(request.image.image))}
 
-    @_answers
     def remove_image(self, request: Any) -> None:
         """RemoveImage, with all names of the image, even if it is pinned."""
         self._drop_image(self._image_named(request.image.image))
 
-    @_answers
     def image_fs_info(self, _: Any) -> _Fields:
-        """ImageFsInfo: the filesystem of images and that of containers, which may be the same."""
+        """ImageFsInfo: the filesystem of images and that of containers, which may be the same.
+
+        Reads no filesystem, which may be dead: a runtime answers from what it has counted.
+        """
         usages = []
-        for path in self._reported:
-            used_bytes, inodes = self._store.usage(path)
+        for root in self._reported:
+            below = [used for path, used in self._used.items() if path.startswith(f"{root}/")]
             usages.append(
                 {
                     "timestamp": self._now_ns(),
-                    "fs_id": {"mountpoint": path},
-                    "used_bytes": {"value": used_bytes},
-                    "inodes_used": {"value": inodes},
+                    "fs_id": {"mountpoint": root},
+                    "used_bytes": {"value": sum(size for size, _ in below)},
+                    "inodes_used": {"value": sum(inodes for _, inodes in below)},
                 }
             )
         return {"image_filesystems": usages[:1], "container_filesystems": usages[1:]}
 
     # ---- what happens without a call
 
-    def add_sandbox(self, name: str, uid: str, log_directory: str) -> str:
-        """The sandbox of a pod of the namespace `default` is READY.
+    def add_sandbox(self, name: str, uid: str, **fields: Any) -> str:
+        """The sandbox of a pod of the namespace `default`. READY and of now, unless `fields` say
+        otherwise.
 
         Raises NotFoundError if the sandbox image is absent.
         """
         with self._lock:
-            layers = self._acquire_layers(self._image_named(self.sandbox_image))
             sandbox_id = self._new_id("sandbox")
-            self._layers[sandbox_id] = layers
-            self._of_sandbox[sandbox_id] = self.sandbox_image, log_directory
+            self._acquire(sandbox_id, self._layers[self._image_named(self.sandbox_image).id])
             self._sandboxes[sandbox_id] = Sandbox(
                 id=sandbox_id,
                 metadata=cri_pb2.PodSandboxMetadata(name=name, uid=uid, namespace="default"),
                 labels={UID_LABEL: uid, POD_NAME_LABEL: name, POD_NAMESPACE_LABEL: "default"},
-                created_at=self._now_ns(),
+                **{"created_at": self._now_ns(), **fields},
             )
         return sandbox_id
 
     def add_container(
-        self, sandbox_id: str, name: str, image: str, *, attempt: int = 0, starts: bool = True
+        self, sandbox_id: str, name: str, image: str, *, writes: int = 0, **fields: Any
     ) -> str:
-        """A container is CREATED and, if it `starts`, RUNNING.
+        """A container in a sandbox, which has written so many bytes. CREATED, of now and the first
+        of its name, unless `fields` say otherwise.
 
-        Raises NotFoundError if the image is absent, OSError on a full disk.
+        Raises NotFoundError if the image is absent, OSError if it does not fit.
         """
         with self._lock:
             found = self._image_named(image)
             container_id = self._new_id("container")
-            self._store.make_writable(container_id)
+            self._make_writable(container_id, writes)
+            self._acquire(container_id, self._layers[found.id])
             self._sandbox_of[container_id] = sandbox_id
-            self._layers[container_id] = self._acquire_layers(found)
-            container = self._containers[container_id] = Container(
+            self._containers[container_id] = Container(
                 id=container_id,
-                metadata=cri_pb2.ContainerMetadata(name=name, attempt=attempt),
+                metadata={"name": name, "attempt": fields.pop("attempt", 0)},
                 image=cri_pb2.ImageSpec(image=image),
                 image_ref=found.id,
                 image_id=found.id,
                 labels={**self._sandboxes[sandbox_id].labels, CONTAINER_NAME_LABEL: name},
-                log_path=os.path.join(self._of_sandbox[sandbox_id][1], name, f"{attempt}.log"),
-                created_at=self._now_ns(),
+                **{"created_at": self._now_ns(), **fields},
             )
-            if starts:
-                container.state = cri_pb2.CONTAINER_RUNNING
-                container.started_at = self._now_ns()
         return container_id
 
     @property
@@ -322,70 +308,89 @@ class EmbeddedRuntime:
         The same tags and layers give the same id. Raises OSError if it does not fit, and leaves
         nothing behind.
         """
-        digests = [layer.digest for layer in layers]
         names = [normalized(tag) for tag in tags]
-        image_id = self._image_id(deterministic_id("image", *sorted(names), *digests))
+        digits = deterministic_id("image", *sorted(names), *(layer.digits for layer in layers))
+        image_id = f"{self.image_id_prefix}{digits}"
         with self._lock:
             if image_id not in self._images:
-                self._store.acquire(layers)
-                image = self._images[image_id] = Image(image_id, tuple(layers), [], [])
-                self._layers[image_id] = image.layers
+                self._acquire(image_id, layers)
+                # shared layers count in full, as in every runtime
+                size = sum(layer.size_bytes for layer in layers)
+                self._images[image_id] = image = Image(id=image_id, size=size)
                 for name in names:
                     self._tag(image, name)
         return image_id
 
-    def exit_container(self, container_id: str, exit_code: int = 0) -> None:
-        """The container's process exits by itself."""
-        with self._lock:
-            container = self._container(container_id)
-            self._finish(container, exit_code, "Completed" if exit_code == 0 else "Error")
-
-    def lose_container(self, container_id: str) -> None:
-        """Makes the container UNKNOWN, as if its shim was lost."""
-        with self._lock:
-            self._container(container_id).state = cri_pb2.CONTAINER_UNKNOWN
-
-    def kill_sandbox(self, sandbox_id: str) -> None:
-        """Makes the sandbox NOTREADY alone, which can happen on a real runtime."""
-        with self._lock:
-            self._sandbox(sandbox_id).state = cri_pb2.SANDBOX_NOTREADY
-
-    def write_to_container(self, container_id: str, size_bytes: int) -> int:
-        """The container writes a new file of `size_bytes`. Returns the bytes that fitted: fewer if
-        the filesystem is full."""
-        with self._lock:
-            self._container(container_id)
-            self._files_written += 1
-            name = f"data-{self._files_written:06d}"
-            return self._store.append(container_id, name, size_bytes)
-
-    def age(self, object_id: str, seconds: float) -> None:
-        """Moves all times of a sandbox or container into the past."""
-        with self._lock:
-            record = self._sandboxes.get(object_id) or self._container(object_id)
-            for name in ("created_at", "started_at", "finished_at"):
-                at = getattr(record, name, 0)
-                if at:
-                    setattr(record, name, at - round(seconds * 1e9))
-
-    def reboot(self) -> None:
-        """After this every sandbox is NOTREADY, every container that ran has EXITED with 255."""
-        with self._lock:
-            for sandbox in self._sandboxes.values():
-                sandbox.state = cri_pb2.SANDBOX_NOTREADY
-            for container in self._containers.values():
-                if container.state in _LIVE:
-                    self._finish(container, 255, "Unknown")
+    def writable_layer(self, container_id: str) -> str:
+        """The directory of a container's writable layer."""
+        return os.path.join(self._writable_root, container_id)
 
     def force_gc(self) -> None:
         """Frees at once what would be freed later."""
         with self._lock:
             self._collect_garbage()
 
+    # ---- the disk, under the lock
+
+    def _acquire(self, object_id: str, layers: Sequence[LayerSpec]) -> None:
+        """An object refers to layers, of which those that are missing are written.
+
+        Changes nothing if one does not fit or cannot be written.
+        """
+        missing = [layer for layer in dict.fromkeys(layers) if not self._references[layer]]
+        try:
+            for layer in missing:
+                path = self._layer_path(layer)
+                os.mkdir(path)
+                for number in range(layer.files):
+                    size_bytes = (layer.size_bytes + number) // layer.files
+                    write_file(os.path.join(path, f"{number:06x}"), size_bytes)
+                self._count(path)
+        except OSError:
+            for layer in missing:
+                self._delete(self._layer_path(layer))
+            raise
+        self._references.update(layers)
+        self._layers[object_id] = layers
+
+    def _make_writable(self, container_id: str, size_bytes: int = 0) -> None:
+        """Makes the writable layer of a container: one inode, and one file if it has written."""
+        path = self.writable_layer(container_id)
+        os.mkdir(path)
+        if size_bytes:
+            write_file(os.path.join(path, "data"), size_bytes)
+        self._count(path)
+
+    def _layer_path(self, layer: LayerSpec) -> str:
+        return os.path.join(self._layers_root, layer.digits)
+
+    def _count(self, path: str) -> None:
+        """Counts what a directory of files takes."""
+        sizes = [os.stat(each).st_blocks * 512 for each in (path, *os.scandir(path))]
+        self._used[path] = sum(sizes), len(sizes)
+
+    def _delete(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(path)
+        self._used.pop(path, None)
+
+    def _collect_garbage(self) -> None:
+        if self._gc_timer is not None:
+            self._gc_timer.cancel()
+            self._gc_timer = None
+        while self._removed_but_not_freed:
+            object_id = self._removed_but_not_freed.pop()
+            self._delete(self.writable_layer(object_id))  # sandboxes and images have none
+            layers = self._layers.pop(object_id)
+            self._references.subtract(layers)
+            for layer in layers:
+                if not self._references[layer]:
+                    self._delete(self._layer_path(layer))
+
     # ---- the tables, under their lock
 
     def _now_ns(self) -> int:
-        return round(self.wall_seconds() * 1e9)
+        return time.time_ns()
 
     def _container(self, object_id: str) -> Container:
         return self._find(self._containers, object_id, "container")
@@ -398,9 +403,6 @@ class EmbeddedRuntime:
         if wanted not in table:
             raise NotFoundError(f"an error occurred when try to find {kind} {wanted!r}: not found")
         return table[wanted]
-
-    def _image_id(self, digits: str) -> str:
-        return f"sha256:{digits}"
 
     def _new_id(self, kind: str) -> str:
         self._made += 1
@@ -415,8 +417,8 @@ class EmbeddedRuntime:
         answer = copied(as_a, container, **others)
         image = self._images.get(container.image_id)
         if image is not None and as_a is Container:  # a status, and no entry of a list
-            answer.image_ref = (image.digests or [answer.image_ref])[0]
-            answer.image.image = (image.tags or [answer.image.image])[0]
+            answer.image_ref = [*image.repo_digests, answer.image_ref][0]
+            answer.image.image = [*image.repo_tags, answer.image.image][0]
         if not self.fills_image_id:
             answer.image_id = ""
         return answer
@@ -426,63 +428,45 @@ class EmbeddedRuntime:
         if wanted not in self._images:
             name = normalized(wanted)
             for image in self._images.values():
-                if name in image.tags or name in image.digests:
+                if name in (*image.repo_tags, *image.repo_digests):
                     return image
         return self._find(self._images, wanted, "image")
 
-    def _image_item(self, image: Image) -> cri_pb2.Image:
-        """An image in ListImages and ImageStatus.
-
-        `size` counts shared layers in full, as in every runtime.
-        """
-        return cri_pb2.Image(
-            id=image.id,
-            repo_tags=image.tags,
-            repo_digests=image.digests,
-            size=sum(layer.size_bytes for layer in image.layers),
-            pinned=self.pins_sandbox_image and self.sandbox_image in image.tags,
-        )
+    def _image_item(self, image: Image) -> Image:
+        """An image in ListImages and ImageStatus."""
+        pinned = self.pins_sandbox_image and self.sandbox_image in image.repo_tags
+        item: Image = copied(Image, image, pinned=pinned)
+        return item
 
     def _tag(self, image: Image, tag: str) -> None:
         """Adds a tag to an image, with the digest of its repository."""
         digest = f"{repository_of(tag)}@sha256:{deterministic_id('manifest', image.id)}"
-        image.tags.append(tag)
-        if digest not in image.digests:
-            image.digests.append(digest)
-
-    def _acquire_layers(self, image: Image) -> tuple[LayerSpec, ...]:
-        self._store.acquire(image.layers)
-        return image.layers
-
-    def _finish(self, container: Container, exit_code: int, reason: str) -> None:
-        container.state = cri_pb2.CONTAINER_EXITED
-        container.exit_code = exit_code
-        container.reason = reason
-        container.finished_at = self._now_ns()
+        image.repo_tags.append(tag)
+        if digest not in image.repo_digests:
+            image.repo_digests.append(digest)
 
     def _stop(self, container: Container) -> None:
         if container.state in _LIVE:
-            self._finish(container, _KILLED, "Error")
+            container.MergeFrom(Container(**exited(_KILLED, self._now_ns())))
 
     def _drop_image(self, image: Image) -> None:
         del self._images[image.id]
         self._removed("image", image.id, 0.0)
 
     def _drop_container(self, container: Container) -> None:
-        self._stop(container)
         del self._containers[container.id], self._sandbox_of[container.id]
         self._removed("container", container.id, self.container_space_delay_seconds)
 
     def _drop_sandbox(self, sandbox: Sandbox) -> None:
         for container in self._containers_in(sandbox):
             self._drop_container(container)
-        del self._sandboxes[sandbox.id], self._of_sandbox[sandbox.id]
+        del self._sandboxes[sandbox.id]
         self._removed("sandbox", sandbox.id, self.container_space_delay_seconds)
 
     def _removed(self, kind: str, object_id: str, delay_seconds: float) -> None:
         """Records a removal. Its space is freed with all that waits: at once, or by one timer."""
-        self._removals.append(RemovalRecord(self.wall_seconds(), kind, object_id))
-        self._removed_but_not_freed.append((object_id, self._layers.pop(object_id)))
+        self._removals.append(RemovalRecord(self._now_ns() / 1e9, kind, object_id))
+        self._removed_but_not_freed.append(object_id)
         if delay_seconds <= 0:
             self._collect_garbage()
         elif self._gc_timer is None:
@@ -490,14 +474,17 @@ class EmbeddedRuntime:
             self._gc_timer.daemon = True
             self._gc_timer.start()
 
-    def _collect_garbage(self) -> None:
-        if self._gc_timer is not None:
-            self._gc_timer.cancel()
-            self._gc_timer = None
-        while self._removed_but_not_freed:
-            object_id, layers = self._removed_but_not_freed.pop()
-            self._store.remove_writable(object_id)  # sandboxes and images have none
-            self._store.release(layers)
+
+def exited(exit_code: int, at_ns: int) -> _Fields:
+    """The fields of a container whose process has ended."""
+    return {"state": cri_pb2.CONTAINER_EXITED, "exit_code": exit_code, "finished_at": at_ns}
+
+
+def write_file(path: str, size_bytes: int) -> None:
+    """Makes a file. Raises OSError if it does not fit."""
+    whole, rest = divmod(size_bytes, len(CONTENT))
+    with open(path, "xb") as file:
+        file.write(CONTENT * whole + CONTENT[:rest])
 
 
 def deterministic_id(*parts: object) -> str:

@@ -12,41 +12,37 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Self, TypeVar
+from typing import Self
 
-from eviction.drill.node.pod_directories import age_directories, begin_container
-from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.private_mounts import (
-    EmbeddedNodeError,
-    mount_tmpfs,
-    unmount,
-)
-from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import EmbeddedServer
+from eviction.drill.private_mounts import EmbeddedNodeError, mount_tmpfs, unmount
+from eviction.drill.runtime import EmbeddedRuntime, LayerSpec, exited, write_file
 from eviction.drill.scenario import (
     BALLAST,
     CONTAINER,
+    FILE,
     INIT_CONTAINER,
+    LOG,
     FilesystemSpec,
     ImageSpec,
     PodSpec,
     PodState,
     Scenario,
 )
+from eviction.drill.server import EmbeddedServer
 from eviction.engine.ballast import create_ballast
+from reclaim.cri import cri_pb2
 from reclaim.cri.client import CriClient
+from reclaim.cri.inventory import retried
 from reclaim.functions.ballast import BallastRefused, BallastSettings
 from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.types import FilesystemRole
 
-DEADLINE_SECONDS = 10.0
-PAUSE_SECONDS = 0.05
-
 SPACING_SECONDS = 60  # between the ages of two entries
-DEAD_SECONDS = 600.0  # since the exit of dead containers
-SETTLED_SECONDS = 60.0  # from the start of a pod to the exit of its newest container
+DEAD_SECONDS = 600  # since the exit of dead containers
+SETTLED_SECONDS = 60  # from the start of a pod to the exit of its newest container
 ROTATED_EVERY_SECONDS = 600.0
 LOST_EXIT_CODE = 255  # reported by a runtime for a container that did not survive a reboot
 
@@ -70,23 +66,11 @@ BODIES = {
 
 # Of the states in which the last container of a pod has exited.
 EXIT_CODES: Mapping[PodState, int] = {"completed": 0, "crashed": 1, "gone": 1}
-
-_Answer = TypeVar("_Answer")
-
-
-def until_answered(ask: Callable[[], _Answer]) -> _Answer:
-    """Repeats a call that changes nothing until it is answered.
-
-    On a busy machine the runtime may have just started. Raises RuntimeUnavailable after 10 s.
-    """
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        try:
-            return ask()
-        except RuntimeUnavailable:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(PAUSE_SECONDS)
+# Of those in which it neither runs nor has exited, its state in CRI.
+STATES: Mapping[PodState, int] = {
+    "created": cri_pb2.CONTAINER_CREATED,
+    "unknown": cri_pb2.CONTAINER_UNKNOWN,
+}
 
 
 class EmbeddedNode:
@@ -113,7 +97,7 @@ class EmbeddedNode:
         self.image_names: dict[str, str] = {}  # image id -> reference
         self.records: dict[str, ImageRecord] = {}  # by image id
         self.exit_codes: dict[str, int] = {}  # by id of the exited container
-        self.running: dict[str, str] = {}  # pod -> container
+        self.containers: dict[str, str] = {}  # pod -> its newest container
         self.log_files: dict[str, str] = {}  # by pod
 
     def __enter__(self) -> Self:
@@ -142,19 +126,18 @@ class EmbeddedNode:
         return os.path.join(self._base, "programs", name)
 
     @property
-    def files(self) -> set[str]:
-        """The files that the configuration's functions may remove.
-
-        `buildcache/0001`, `ballast`, and rotated logs by their paths below the pod log directory.
-        """
-        found = set()
-        for role in self._spec.own:
-            found |= {f"{role}/{name}" for name in os.listdir(self._entries(role))}
+    def paths(self) -> set[tuple[str, str]]:
+        """Kind and name of the log directories, and of the files that the configuration's functions
+        may remove: `buildcache/0001`, `ballast`, and rotated logs by their paths below the pod log
+        directory."""
+        own = self._spec.own
+        files = [f"{role}/{name}" for role in own for name in os.listdir(self._entries(role))]
         if any(pod.rotated_logs for pod in self._spec.pods):
-            found |= set(glob.iglob("*/*/*.log.*", root_dir=self.pod_logs_directory))
+            files += glob.iglob("*/*/*.log.*", root_dir=self.pod_logs_directory)
         if os.path.exists(self.path_of(BALLAST)):
-            found.add("ballast")
-        return found
+            files.append("ballast")
+        logs = os.listdir(self.pod_logs_directory)
+        return {(FILE, name) for name in files} | {(LOG, name) for name in logs}
 
     def disk(self, role: FilesystemRole) -> str:
         """The root of the filesystem that a role is on."""
@@ -197,11 +180,13 @@ class EmbeddedNode:
         mount_tmpfs(disk, spec.size_bytes, spec.inodes)
 
     def _start_runtime(self) -> None:
-        images = FilesystemRole.IMAGEFS
-        containers = FilesystemRole.CONTAINERFS
+        images, containers = (
+            os.path.join(self.disk(role), "runtime")
+            for role in (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS)
+        )
         self.runtime = EmbeddedRuntime(
-            os.path.join(self.disk(images), "runtime"),
-            containers_root=os.path.join(self.disk(containers), "runtime"),
+            images,
+            containers_root=containers,
             sandbox_image=self._spec.images[0].names[0],
             **{name: value for name, value in self._spec.runtime if value is not None},
         )
@@ -210,7 +195,7 @@ class EmbeddedNode:
         self._undo.callback(self.server.stop)
         self.client = CriClient(self.endpoint)
         self._undo.callback(self.client.close)
-        until_answered(self.client.version)
+        retried(self.client.version)
 
     def _populate(self) -> None:
         now = time.monotonic()
@@ -219,10 +204,10 @@ class EmbeddedNode:
                 self.records[self.pull(image, name)] = ImageRecord(now - image.age_seconds + place)
         for pod in self._spec.pods:
             for name in pod.names:
-                self._add_pod(pod, name)
-        if self._spec.rebooted:
-            self.runtime.reboot()  # and the kubelet has not reacted yet
-            self.exit_codes |= dict.fromkeys(self.running.values(), LOST_EXIT_CODE)
+                if pod.state == "vanished":
+                    self._write_logs(name, CONTAINER, 0, spec=pod)
+                else:
+                    self._add_pod(pod, name)
 
     # ---- its images and pods
 
@@ -234,90 +219,89 @@ class EmbeddedNode:
         self.image_names[image_id] = name
         return image_id
 
-    def start_new_pod(self, image: str) -> None:
-        """Starts a new pod. Raises EmbeddedNodeError or OSError if it does not start."""
-        self._begin(self._run_sandbox("new-pod"), "new-pod", CONTAINER, image=image)
+    def new_pod_problem(self) -> str:
+        """Starts a new pod. Returns why it did not start; empty if it did."""
+        images = [pod.image for pod in self._spec.pods if pod.known_to_kubelet]
+        directory = self._directory_of("new-pod")
+        try:
+            os.makedirs(directory)  # before the sandbox, as in the kubelet
+            sandbox = self.runtime.add_sandbox("new-pod", "uid-new-pod")
+            begin_container(directory, CONTAINER)
+            image = [*images, self._spec.images[0].names[0]][0]
+            self.runtime.add_container(sandbox, CONTAINER, image)
+        except (EmbeddedNodeError, OSError) as error:
+            return str(error)
+        return ""
 
-    def _run_sandbox(self, name: str) -> str:
-        # before the sandbox, as in the kubelet
-        os.makedirs(self._directory_of(name), exist_ok=True)
-        return self.runtime.add_sandbox(name, _uid(name), self._logs_of(name))
+    def _directory_of(self, pod_name: str) -> str:
+        return os.path.join(self.root_directory, "pods", f"uid-{pod_name}")
 
-    def _begin(
-        self,
-        sandbox: str,
-        pod_name: str,
-        name: str,
-        *,
-        image: str,
-        attempt: int = 0,
-        starts: bool = True,
-    ) -> str:
-        begin_container(self._directory_of(pod_name), name)
-        return self.runtime.add_container(sandbox, name, image, attempt=attempt, starts=starts)
-
-    def _directory_of(self, name: str) -> str:
-        return os.path.join(self.root_directory, "pods", _uid(name))
-
-    def _logs_of(self, name: str) -> str:
-        return os.path.join(self.pod_logs_directory, f"default_{name}_{_uid(name)}")
-
-    def _add_pod(self, spec: PodSpec, name: str) -> None:
+    def _add_pod(self, spec: PodSpec, pod_name: str) -> None:
         """Adds one pod of a spec, in its state. Raises EmbeddedNodeError or OSError."""
-        if spec.state == "vanished":
-            self._write_logs(name, CONTAINER, 0, spec=spec)
-            return
-        sandbox = self._run_sandbox(name)
+        gone = spec.state == "gone"
+        ready = not gone and not self._spec.rebooted
+        directory = self._directory_of(pod_name)
+        os.makedirs(directory)
         # so that the pod does not count as starting
-        ran = DEAD_SECONDS + SETTLED_SECONDS
-        self.runtime.age(sandbox, ran)
-        self._run_containers(spec, name, sandbox)
-        if spec.state == "gone":
-            self.runtime.kill_sandbox(sandbox)
-            shutil.rmtree(self._directory_of(name))
+        began = time.time() - DEAD_SECONDS - SETTLED_SECONDS
+        sandbox = self.runtime.add_sandbox(
+            pod_name,
+            f"uid-{pod_name}",
+            state=cri_pb2.SANDBOX_READY if ready else cri_pb2.SANDBOX_NOTREADY,
+            created_at=round(began * 1e9),
+        )
+        self._add_containers(spec, pod_name, sandbox)
+        if gone:
+            shutil.rmtree(directory)
         else:
-            age_directories(self._directory_of(name), time.time() - ran)
+            age_directories(directory, began)
 
-    def _run_containers(self, spec: PodSpec, pod_name: str, sandbox: str) -> None:
+    def _add_containers(self, spec: PodSpec, pod_name: str, sandbox: str) -> None:
         """Makes the containers of a pod, in their states: one that runs or has exited has written
         its files."""
         last = spec.dead_copies
+        # the kubelet has not reacted yet
+        lost = LOST_EXIT_CODE if self._spec.rebooted and spec.state != "created" else None
         # name, attempt, exit code
         copies: list[tuple[str, int, int | None]] = [
             *[(INIT_CONTAINER, 0, 0)] * (spec.state == "initialized"),
             *((CONTAINER, attempt, 1) for attempt in range(last)),
-            (CONTAINER, last, EXIT_CODES.get(spec.state)),
+            (CONTAINER, last, EXIT_CODES.get(spec.state, lost)),
         ]
+        directory = self._directory_of(pod_name)
         for name, attempt, exit_code in copies:
-            starts = spec.state != "created" or exit_code is not None
-            container = self._begin(
-                sandbox, pod_name, name, image=spec.image, attempt=attempt, starts=starts
-            )
-            if not starts:
-                return
-            size = spec.write_bytes
-            if size and self.runtime.write_to_container(container, size) < size:
-                raise EmbeddedNodeError(f"what the pod {pod_name} writes does not fit")
-            self._write_logs(pod_name, name, attempt, spec=spec)
+            age = {None: SETTLED_SECONDS, LOST_EXIT_CODE: 0}.get(exit_code, DEAD_SECONDS)
+            at = time.time_ns() - age * 10**9
+            state = STATES.get(spec.state, cri_pb2.CONTAINER_RUNNING)
+            fields = {"created_at": at, "started_at": at, "state": state}
             if exit_code is not None:
-                self.runtime.exit_container(container, exit_code)
-                # copy by copy, so the order of creation is kept
-                self.runtime.age(container, DEAD_SECONDS)
+                fields |= exited(exit_code, at)
+            begin_container(directory, name)
+            container = self.runtime.add_container(
+                sandbox,
+                name,
+                spec.image,
+                attempt=attempt,
+                log_path=self._log_path(pod_name, name, attempt),
+                writes=spec.write_bytes if fields["state"] else 0,
+                **fields,
+            )
+            self.containers[pod_name] = container
+            if exit_code is not None:
                 self.exit_codes[container] = exit_code
-            elif spec.state == "unknown":
-                self.runtime.lose_container(container)
-            else:
-                self.runtime.age(container, SETTLED_SECONDS)
-                self.running[pod_name] = container
+            if fields["state"]:
+                self._write_logs(pod_name, name, attempt, spec=spec)
+
+    def _log_path(self, pod_name: str, name: str, attempt: int) -> str:
+        directory = f"default_{pod_name}_uid-{pod_name}"
+        return os.path.join(self.pod_logs_directory, directory, name, f"{attempt}.log")
 
     def _write_logs(self, pod_name: str, name: str, attempt: int, *, spec: PodSpec) -> None:
         """Writes a container's log and its rotated logs.
 
         They are named as by the kubelet (container_log_manager.go).
         """
-        path = self.log_files[pod_name] = os.path.join(
-            self._logs_of(pod_name), name, f"{attempt}.log"
-        )
+        path = self.log_files[pod_name] = self._log_path(pod_name, name, attempt)
         if not spec.log_bytes:
             return
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -328,10 +312,23 @@ class EmbeddedNode:
 
 
 def _write(path: str, size_bytes: int, modified: float) -> None:
-    with open(path, "wb") as file:
-        file.write(os.urandom(size_bytes))
+    write_file(path, size_bytes)
     os.utime(path, (modified, modified))
 
 
-def _uid(pod_name: str) -> str:
-    return f"uid-{pod_name}"
+def begin_container(pod_directory: str, name: str) -> str:
+    """What the kubelet makes right before it creates a container, if the pod's directory is there:
+    the container's own, and in it a file for this attempt
+    (`pkg/kubelet/kuberuntime/kuberuntime_container.go`, makeMounts). Returns the directory."""
+    directory = os.path.join(pod_directory, "containers", name)
+    if os.path.isdir(pod_directory):
+        os.makedirs(directory, exist_ok=True)
+        with open(os.path.join(directory, uuid.uuid4().hex[:8]), "xb"):
+            pass
+    return directory
+
+
+def age_directories(pod_directory: str, at: float) -> None:
+    """The directories of this pod and its containers were last changed at `at` (wall seconds)."""
+    for path in (*glob.glob(os.path.join(pod_directory, "containers", "*")), pod_directory):
+        os.utime(path, (at, at))

@@ -16,7 +16,7 @@ from enum import StrEnum
 from itertools import product
 from typing import NamedTuple
 
-from eviction.drill.measurement.measurements import Measurements, Objects, later
+from eviction.drill.measurements import Measurements, Objects, later
 from eviction.drill.scenario import (
     CONTAINER,
     INIT_CONTAINER,
@@ -248,25 +248,22 @@ def would_start(
 ) -> frozenset[str]:
     """The containers (`pod/container`) that the kubelet would start now, of the pods that it knows.
     `exit_codes`: by id of the containers that have exited."""
-    newest: dict[tuple[str, str], Container] = {}
-    for container in sorted(containers, key=lambda each: each.created_at_ns):
-        newest[container.pod_name, container.name] = container
+    by_age = sorted(containers, key=lambda each: each.created_at_ns)
+    newest = {(each.pod_name, each.name): each for each in by_age}
     starts: set[str] = set()
     for pod in pods:
-        if not pod.known_to_kubelet:
-            continue
         # a name -> whether it never runs again once it has succeeded
-        rules = {CONTAINER: pod.state == "completed"}
+        rules = {CONTAINER: pod.state == "completed"} if pod.known_to_kubelet else {}
         if pod.state == "initialized":
             rules[INIT_CONTAINER] = True
         for pod_name, (name, once) in product(pod.names, rules.items()):
             last = newest.get((pod_name, name))
-            succeeded = (
-                last is not None
-                and last.state is ContainerState.EXITED
-                and exit_codes.get(last.id, 0) == 0
+            goes_on = last is not None and (
+                last.state is ContainerState.RUNNING
+                or (
+                    once and last.state is ContainerState.EXITED and exit_codes.get(last.id, 0) == 0
+                )
             )
-            runs = last is not None and last.state is ContainerState.RUNNING
-            if not runs and not (once and succeeded):
+            if not goes_on:
                 starts.add(f"{pod_name}/{name}")
     return frozenset(starts)
