@@ -27,7 +27,7 @@ from eviction.cli.process import block_termination, hold_node, on_signals, termi
 from eviction.cli.progress import Progress, print_message
 from eviction.cli.streams import write_err
 from eviction.configuration.effective import Configuration
-from eviction.configuration.text_forms import read_duration
+from eviction.configuration.text_forms import matching, read_duration
 from eviction.drill.judgement.judge import DrillResult, Response
 from eviction.drill.measurement.observer import (
     Limits,
@@ -75,7 +75,7 @@ from eviction.wording.log import Log
 from eviction.wording.tables import amount, signals_table
 from reclaim.types import RuntimeUnavailable
 from signals.mounts import filesystem_id
-from signals.quantity import counted, format_bytes, format_duration
+from signals.quantity import counted, format_bytes, format_duration, reason_of
 from signals.types import Signal
 
 GONE = {"compare": "each drill writes its figures to a JSON document, to compare with jq"}
@@ -105,7 +105,8 @@ def add_arguments(parser: Parser) -> None:
     )
     flag("--all", help="run every built-in scenario")
     flag("--list", help="list the built-in scenarios with their reasons")
-    option("--check", metavar="FILE", help="check a scenario file without running it")
+    file = reading(matching(".+", "a file"))
+    option("--check", metavar="FILE", type=file, help="check a scenario file without running it")
     option("--report", metavar="DIR", default="report", help="where to write the reports (report)")
     # for a drill on a real node
     flag("--observe", help="only measure: another component relieves the node")
@@ -140,6 +141,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         real = "on the embedded node; --fill or --observe selects a real one"
         _refuse_options(arguments, [*configuration_flags(arguments), *REAL_NODE_OPTIONS], real)
+    if names and (arguments.all or arguments.list or arguments.check is not None):
+        _exit_usage("--all, --list and --check go without SCENARIO")
     if arguments.list:
         answer_lines(f"{name:24} {read_scenario(path).why}" for name, path in library().items())
         return EXIT_OK
@@ -154,6 +157,8 @@ def run(arguments: argparse.Namespace) -> int:
             "-o json prints one document, so it takes one scenario; several write their reports"
         )
     if arguments.fill is None:
+        with exit_on(EXIT_USAGE, OSError, "--report: "):
+            os.makedirs(arguments.report, exist_ok=True)
         return _drill_embedded(scenarios, arguments)
     if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
         _refuse("--fill takes one scenario, and --runtime names the runtime")
@@ -255,8 +260,8 @@ def _fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     130: stopped by a signal.
     """
     directory = os.path.realpath(arguments.fill)
-    if not os.path.isdir(directory):
-        _refuse(f"--fill: {arguments.fill}: is not a directory")
+    if not os.path.isdir(arguments.fill):
+        _refuse(f"--fill: must be a directory, but it was {arguments.fill!r}")
     observed = arguments.observe
     calm = OBSERVED_QUIET_SECONDS if observed else QUIET_SECONDS
     limits = _limits(arguments, max(calm, scenario.expect.quiet_seconds or 0.0))
@@ -431,7 +436,7 @@ def _observation_of(configuration: Configuration) -> Iterator[NodeObservation]:
     Exits with 3 if the runtime cannot be reached, with 4 if no filesystem can be read.
     """
     with closing(Node(configuration)) as node:
-        if node.endpoint.remark:
+        if node.endpoint.found:
             print_message(node.endpoint.remark)
         try:
             observation = NodeObservation(node)
@@ -479,7 +484,7 @@ def _answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
-        print_message(f"the report could not be written: {error}")
+        print_message(f"the report could not be written: {reason_of(error)}")
     else:
         _shown_by(arguments)(f"report: {', '.join(paths)}")
 

@@ -51,7 +51,7 @@ OPTIONS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
-    count = number("be a number above 0", least=1, most=10**9)
+    count = number("be a whole number above 0", least=1)
     when = "only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z"
     option("--since", metavar="WHEN", type=lambda text: since(text, time.time()), help=when)
     what = "only objects whose name has TEXT, or whose id begins with it"

@@ -10,14 +10,16 @@ import argparse
 import re
 import shutil
 
+from eviction.cli.options import reading
 from eviction.cli.output import exit_on
 from eviction.cli.streams import write_out
+from eviction.configuration.text_forms import matching
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.shipped import shipped
 
 WITHOUT_CONFIGURATION = True
+NEW = "--kustomize must name a directory that does not exist yet: "
 OPTIONS = {
-    "--image IMAGE": "the image of the pods; default: reclaimd:VERSION",
     "--kustomize DIR": "write the kustomize base and components there, and no more",
 }
 
@@ -32,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="base",
         help=f"one of {', '.join(known)}",
     )
+    image = reading(matching(r"\S+", "an image reference"))
+    default = "the image of the pods; default: reclaimd:VERSION"
+    parser.add_argument("--image", metavar="IMAGE", type=image, help=default)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     Example: reclaimd manifests k3s --image registry.example/reclaimd:1
     """
     if arguments.kustomize is not None:
-        with exit_on(EXIT_NOT_RELIEVED, OSError):
+        with exit_on(EXIT_NOT_RELIEVED, OSError, NEW):
             shutil.copytree(shipped("kubernetes"), arguments.kustomize)
         return EXIT_OK
     text = shipped(f"manifests/{arguments.variant}.yaml").read_text()

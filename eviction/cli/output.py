@@ -19,6 +19,7 @@ from eviction.cli.streams import write_out
 from eviction.exit_codes import EXIT_READING
 from eviction.records.json_shapes import to_json
 from eviction.wording.log import escaped
+from signals.quantity import reason_of
 
 if TYPE_CHECKING:
     from eviction.surface.answer import Answer
@@ -56,7 +57,8 @@ def exit_on(
     try:
         yield
     except errors as error:
-        exit_with(code, f"{what}{error}")
+        where = [error.filename] if isinstance(error, OSError) and error.filename else []
+        exit_with(code, what + ": ".join(map(str, (*where, reason_of(error)))))
 
 
 def answer(arguments: argparse.Namespace, record: Any, lines: Callable[[], Iterable[str]]) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
@@ -37,6 +38,12 @@ SHARED_OPTIONS = ("--config FILE, ...", "see reclaimd help configuration")
 PURPOSE = """\
 Frees disk space on a Kubernetes node over CRI, before the kubelet evicts pods.
 """
+OUR_WORDS = {
+    "expected one argument": "its value is missing",
+    "ignored explicit argument": "takes no value, but it was",
+    "the following arguments are required:": "missing is",
+}
+AMOUNT_BELOW_0 = re.compile(r"-\.?[0-9]")  # such as -5Gi: a value, and no option
 FIRST_STEPS = """\
 reclaimd: which command? To begin with, those that remove nothing:
 
@@ -83,8 +90,14 @@ def table_of(rows: Iterable[tuple[str, str]]) -> list[str]:
 class Parser(argparse.ArgumentParser):
     """A parser whose error message is one sentence."""
 
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._negative_number_matcher = AMOUNT_BELOW_0
+
     def error(self, message: str) -> NoReturn:
         """Exits with 2."""
+        for theirs, ours in OUR_WORDS.items():
+            message = message.replace(theirs, ours)
         write_err(f"{self.prog}: {message} (see {self.prog} --help)\n")
         self.exit(EXIT_USAGE)
 

@@ -32,7 +32,7 @@ from tests.expected import expect
 from tests.pure.values import SteppedClock, observations_of
 
 CALM = Decision(frozenset(), (), None, row=(), layout=None)
-MET = GCEvent(EventReason.EVICTION_THRESHOLD_MET, "Attempting to reclaim ephemeral-storage")
+MET = GCEvent(EventReason.THRESHOLD_MET, "Attempting to reclaim ephemeral-storage")
 FAILED = GCEvent(EventReason.CONTAINER_GC_FAILED, "it is away")
 AWAY = NoAnswer("it cannot be reached")
 LONGEST_SECONDS = 20.0

@@ -21,7 +21,7 @@ from tests.sockets.api_server import BEARER, EVENTS, ApiServer
 from tests.sockets.kubelet_server import FOREVER_SECONDS, Authority, Step
 
 NAME = f"node-1.evictionthresholdmet.{1_800_000_000 * 10**9:x}"
-INODES = GCEvent(EventReason.EVICTION_THRESHOLD_MET, "Attempting to reclaim inodes")
+INODES = GCEvent(EventReason.THRESHOLD_MET, "Attempting to reclaim inodes")
 MET = dict(counted(INODES, None, "node-1", wall=1.8e9))
 SHORT_SECONDS = 1.0
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -75,7 +75,7 @@ def test_an_event_is_written_as_the_kubelet_writes_its_own(api: ApiServer, tmp_p
         "metadata": {"name": NAME, "namespace": "default"},
         "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "node-1"},
         "type": "Warning",
-        "reason": "EvictionThresholdMet",
+        "reason": "ReclaimdThresholdMet",
         "message": "Attempting to reclaim inodes",
         "source": {"component": "reclaimd", "host": "node-1"},
         "reportingComponent": "reclaimd",
@@ -297,4 +297,4 @@ def test_a_daemon_under_pressure_sends_an_event_and_fails_with_no_server(
         (event["reason"], event["message"], event["involvedObject"]["name"])
         for event in server.events.values()
     ]
-    assert found == ([] if day else [("EvictionThresholdMet", told, "node-1")])
+    assert found == ([] if day else [("ReclaimdThresholdMet", told, "node-1")])
