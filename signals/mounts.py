@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
@@ -137,6 +137,15 @@ def device_of(mount: Mount) -> int:
     """The number of the mount's filesystem, in the form of `st_dev`."""
     major, _, minor = mount.device.partition(":")
     return os.makedev(int(major), int(minor))
+
+
+def overlays(mounts: Iterable[Mount]) -> Iterator[tuple[int, str]]:
+    """The device of each overlay, however often it is mounted, and its upper directory, to which
+    its files are written (the kernel's Documentation/filesystems/overlayfs.rst)."""
+    for mount in {mount.device: mount for mount in mounts if mount.type == "overlay"}.values():
+        upper = mount.option("upperdir") or ""
+        if upper.startswith("/"):
+            yield device_of(mount), upper
 
 
 def _unescaped(text: str) -> str:

@@ -127,7 +127,7 @@ def test_a_reason_is_one_object_at_most_once_a_minute() -> None:
     that came while nothing was written, each reason for itself."""
     cluster = Cluster()
     cluster.tell(MET)
-    name = f"node-1.evictionthresholdmet.{1_800_000_000 * 10**9:x}"
+    name = f"node-1.reclaimdthresholdmet.{1_800_000_000 * 10**9:x}"
     assert cluster.events[MET.reason]["metadata"]["name"] == name
     freed = [GCEvent(FAILED.reason, f"freed {number} bytes") for number in range(30)]
     cluster.tell(MET, *freed, after=20.0)
