@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from signals.mounts import Mount, overlays, read_mounts
+from signals.mounts import Mount, overlays_on, read_mounts
 from signals.open_files import PROC, open_files, processes
 from signals.types import FsStats
 
@@ -117,11 +117,7 @@ class GrowingFiles:
 
     def _look_up(self) -> None:
         """Finds the files with much behind their end."""
-        devices = {self._st_dev}
-        for overlay, upper in overlays(read_mounts()):
-            with suppress(OSError):  # it cannot be reached
-                if os.stat(upper).st_dev == self._st_dev:
-                    devices.add(overlay)
+        devices = {self._st_dev, *overlays_on(self._st_dev, read_mounts())}
         links: dict[tuple[int, int], str] = {}
         with suppress(OSError):  # `/proc` cannot be read
             for pid in processes(self._proc):

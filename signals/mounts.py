@@ -139,13 +139,17 @@ def device_of(mount: Mount) -> int:
     return os.makedev(int(major), int(minor))
 
 
-def overlays(mounts: Iterable[Mount]) -> Iterator[tuple[int, str]]:
-    """The device of each overlay, however often it is mounted, and its upper directory, to which
-    its files are written (the kernel's Documentation/filesystems/overlayfs.rst)."""
+def overlays_on(filesystem: int, mounts: Sequence[Mount]) -> Iterator[int]:
+    """The devices of the overlays whose files are written to this filesystem: their upper directory
+    is on it (the kernel's Documentation/filesystems/overlayfs.rst)."""
+    # each once, however often it is mounted
     for mount in {mount.device: mount for mount in mounts if mount.type == "overlay"}.values():
         upper = mount.option("upperdir") or ""
-        if upper.startswith("/"):
-            yield device_of(mount), upper
+        with suppress(OSError):  # it cannot be reached
+            if upper.startswith("/") and filesystem == filesystem_of(
+                os.stat(upper).st_dev, os.path.realpath(upper), mounts
+            ):
+                yield device_of(mount)
 
 
 def _unescaped(text: str) -> str:

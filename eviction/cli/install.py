@@ -87,8 +87,6 @@ def of_the_service() -> LocalNode:
 def root_of(arguments: argparse.Namespace) -> str:
     """The root of the arguments. Exits with 2 if only root may change it."""
     given = "/" if arguments.root is None else arguments.root
-    if not given:
-        exit_with(EXIT_USAGE, "--root: must be a directory, but it was ''")
     root = f"/{os.path.abspath(given).lstrip('/')}"
     if root == "/" and os.geteuid() != 0:
         exit_with(

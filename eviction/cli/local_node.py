@@ -29,13 +29,7 @@ from eviction.records.listener import Listener
 from eviction.records.passes import Pass, Trigger
 from eviction.surface.answer import Answer, HeldRoom
 from eviction.surface.pause import PauseFile
-from eviction.surface.requests import (
-    ReclaimOptions,
-    beyond_capacity,
-    read_options,
-    request_of,
-    respond,
-)
+from eviction.surface.requests import ReclaimOptions, read_options, request_of, respond
 from eviction.surface.xfs_hints import set_hints, usual_directories
 from eviction.types import Extent, Threshold
 from eviction.wording.status import PodDirectories, pod_directories
@@ -122,8 +116,6 @@ class LocalNode(LocalFiles):
                 exit_unread(observations)
             if problem is not None:
                 exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
-            if beyond := beyond_capacity(options, observations):
-                exit_with(EXIT_USAGE, beyond)
             world = node.world
             request: Request | None
             if options.signal is None:

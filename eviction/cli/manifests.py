@@ -10,16 +10,15 @@ import argparse
 import re
 import shutil
 
-from eviction.cli.options import reading
 from eviction.cli.output import exit_on
 from eviction.cli.streams import write_out
-from eviction.configuration.text_forms import matching
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.shipped import shipped
 
 WITHOUT_CONFIGURATION = True
 NEW = "--kustomize must name a directory that does not exist yet: "
 OPTIONS = {
+    "--image IMAGE": "the image of the pods; default: reclaimd:VERSION",
     "--kustomize DIR": "write the kustomize base and components there, and no more",
 }
 
@@ -34,9 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="base",
         help=f"one of {', '.join(known)}",
     )
-    image = reading(matching(r"\S+", "an image reference"))
-    default = "the image of the pods; default: reclaimd:VERSION"
-    parser.add_argument("--image", metavar="IMAGE", type=image, help=default)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -38,11 +38,6 @@ SHARED_OPTIONS = ("--config FILE, ...", "see reclaimd help configuration")
 PURPOSE = """\
 Frees disk space on a Kubernetes node over CRI, before the kubelet evicts pods.
 """
-OUR_WORDS = {
-    "expected one argument": "its value is missing",
-    "ignored explicit argument": "takes no value, but it was",
-    "the following arguments are required:": "missing is",
-}
 AMOUNT_BELOW_0 = re.compile(r"-\.?[0-9]")  # such as -5Gi: a value, and no option
 FIRST_STEPS = """\
 reclaimd: which command? To begin with, those that remove nothing:
@@ -96,8 +91,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exits with 2."""
-        for theirs, ours in OUR_WORDS.items():
-            message = message.replace(theirs, ours)
         write_err(f"{self.prog}: {message} (see {self.prog} --help)\n")
         self.exit(EXIT_USAGE)
 
@@ -214,6 +207,10 @@ def run_command(arguments: Sequence[str]) -> int:
     parsed, others = parser.parse_known_args(arguments[1:])
     if others:
         parser.refuse(others[0].partition("=")[0])
+    for action in parser.groups()[""]:
+        value = getattr(parsed, action.dest)
+        if value != action.default and ("" in value if isinstance(value, list) else value == ""):
+            parser.error(f"argument {row_of(action)[0]}: must not be empty")
     from eviction.cli.output import exit_on  # not for --help
     from eviction.configuration.strict_yaml import ConfigurationError
     from eviction.surface.answer import OptionRefused

@@ -14,11 +14,9 @@ from eviction.cli.client import NotAskedError
 from eviction.cli.history import is_about, regret_sentence
 from eviction.cli.local_files import ASKED
 from eviction.cli.local_node import LocalNode
-from eviction.cli.options import reading
 from eviction.cli.output import answer, exit_with
 from eviction.cli.parser import OUTPUT
 from eviction.cli.progress import mention
-from eviction.configuration.text_forms import matching
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.records.json_shapes import (
     LEFT_OUT,
@@ -84,10 +82,7 @@ class WhyJson(Versioned):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "an image, container or pod: part of its name, or the start of its id"
-    parser.add_argument("name", metavar="NAME", type=reading(read_name), help=text)
-
-
-read_name = matching(".+", "part of a name, or the start of an id")
+    parser.add_argument("name", metavar="NAME", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:

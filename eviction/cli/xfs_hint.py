@@ -8,7 +8,7 @@ from eviction.cli.local_node import LocalNode
 from eviction.cli.options import reading
 from eviction.cli.output import answer_lines
 from eviction.cli.progress import mention
-from eviction.configuration.text_forms import matching, read_extent_size
+from eviction.configuration.text_forms import read_extent_size
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 
 OPTIONS = {
@@ -32,8 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "for what is made below it from now on; default: the kubelet's pods, their logs, and the"
         " runtime's snapshots or layers"
     )
-    directory = reading(matching(".+", "a directory"))
-    parser.add_argument("directories", nargs="*", metavar="DIR", type=directory, help=which)
+    parser.add_argument("directories", nargs="*", metavar="DIR", help=which)
     size = "a multiple of the block size, 4k to 1g (1m)"
     parser.add_argument("--size", type=reading(read_size), default="1m", metavar="SIZE", help=size)
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import fsum
 
-from eviction.decision.headroom import urgency
+from eviction.decision.headroom import headroom_seconds
 from eviction.decision.synchronize import EvictionConfig
-from eviction.decision.thresholds import kubelets_met, thresholds_met
+from eviction.decision.thresholds import as_shown, thresholds_met
 from eviction.engine.world import RunningPass, StageRun, World
 from eviction.records.passes import Pass, Timings, with_result
-from reclaim.types import NEVER, Amounts, Outcome, ReclaimResult, Usage
+from reclaim.types import Amounts, Outcome, ReclaimResult, Usage
 
 
 def record_of(begun: Pass, running: RunningPass, world: World) -> Pass:
@@ -46,15 +46,15 @@ def seconds_to_eviction(running: RunningPass, config: EvictionConfig) -> float |
     """As in the record."""
     acted_on = running.decision.acted_on
     seen = running.observations
-    marks = [
-        each
-        for each in config.kubelets_in_layout(seen.layout)
-        if acted_on is not None and each.hard and each.signal == acted_on.signal
-    ]
-    if kubelets_met(marks, seen.signals):
-        return 0.0
-    left = urgency(marks, seen, running.begun_rates, kubelets=marks)
-    return None if left == NEVER else left
+    shown = replace(seen, signals=as_shown(seen.signals))
+    return next(
+        (
+            headroom_seconds(each, shown, running.begun_rates)
+            for each in config.kubelets_in_layout(seen.layout)
+            if acted_on is not None and each.hard and each.signal == acted_on.signal
+        ),
+        None,
+    )
 
 
 def results_of(running: RunningPass) -> Iterable[ReclaimResult]:

@@ -148,8 +148,6 @@ def respond(
     if options.room and room is None:
         return Answer(EXIT_READING, unavailable or f"{options.signal} cannot be read")
     request = request_of(options, observations, decision, config=node.world.manager.config)
-    if beyond := beyond_capacity(options, observations):
-        return Answer(EXIT_USAGE, beyond)
     if request is None and decision.acted_on is None:
         if unreadable(observations, node.thresholds(observations.layout)):
             return Answer(EXIT_READING, unavailable)
@@ -228,7 +226,13 @@ def request_of(
     *,
     config: EvictionConfig,
 ) -> Request | None:
-    """What the pass is asked for; None: a pass as the signals and the configuration decide."""
+    """What the pass is asked for; None: a pass as the signals and the configuration decide. Raises
+    WrongOption for a mark beyond the capacity: a wrong unit would cost everything that may go."""
+    until = options.until
+    if until is not None and (seen := observations.signals.get(until.signal)) is not None:
+        has = f"the {amount(until.signal, seen.capacity)} that {until.signal.filesystem} has"
+        if until.mark(seen.capacity) > seen.capacity:
+            raise WrongOption(f"{until.origin}: must be at most {has}, but it was {until.text()}")
     extent = Extent.ALL if options.all else None
     if options.signal is None:
         return None if extent is None or decision.acted_on is None else Request(extent=extent)
@@ -239,19 +243,8 @@ def request_of(
         extent = Extent.ENOUGH
     elif options.until is None and options.signal not in met:
         extent = Extent.ALL  # there is no mark at which to stop
-    until = None if options.until is None else (options.until,)
-    return Request(config.row(options.signal, observations), until, extent)
-
-
-def beyond_capacity(options: ReclaimOptions, observations: SignalObservations) -> str:
-    """That the mark to reach can never be: a wrong unit would cost everything that may go. Empty if
-    it can."""
-    until = options.until
-    seen = None if until is None else observations.signals.get(until.signal)
-    if until is None or seen is None or until.mark(seen.capacity) <= seen.capacity:
-        return ""
-    has = f"the {amount(until.signal, seen.capacity)} that {until.signal.filesystem} has"
-    return f"{until.origin}: must be at most {has}, but it was {until.text()}"
+    row = config.row(options.signal, observations)
+    return Request(row, None if until is None else (until,), extent)
 
 
 def exit_code(record: Pass) -> int:
@@ -315,13 +308,17 @@ class Requests:
         self, request: Mapping[str, Any], loaded: Fingerprint
     ) -> Generator[dict[str, Any], None, None]:
         """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be the
-        client's too. Raises OptionRefused."""
-        given = answers.options_of_client(request, loaded, self.node)
+        client's too. Raises OptionRefused for what the command may do by itself."""
         try:
-            options = read_options(given, self.node.configuration.signals)
+            yield from self._converse(request, loaded)
         except WrongOption as error:
             yield Answer(EXIT_USAGE, str(error)).line()
-            return
+
+    def _converse(
+        self, request: Mapping[str, Any], loaded: Fingerprint
+    ) -> Generator[dict[str, Any], None, None]:
+        given = answers.options_of_client(request, loaded, self.node)
+        options = read_options(given, self.node.configuration.signals)
         if self.node.stopping.is_set():
             raise OptionRefused("it is stopping")
         if len(self.node.world.wanted) >= MOST_WAITING:

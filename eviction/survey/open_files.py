@@ -24,7 +24,7 @@ from eviction.records.attribution import About, Remark
 from eviction.survey.trees import InTime, TimeLimit
 from reclaim.evidence.files_in_use import hides_processes
 from reclaim.pod_logs.directories import allocated_bytes
-from signals.mounts import Mount, filesystem_of, mount_holding, overlays, read_mounts
+from signals.mounts import Mount, mount_holding, overlays_on, read_mounts
 from signals.open_files import PROC, open_files, processes
 
 MOST_FILES = 10_000  # that are remembered, so memory stays bounded
@@ -176,11 +176,9 @@ def look(
             with suppress(OSError):
                 scan.filesystems[os.stat(path).st_dev] = device_id
                 scan.mounts.setdefault(device_id, mount_holding(os.path.realpath(path), table))
-        for overlay, upper in overlays(table):
-            with suppress(OSError):  # it cannot be reached
-                below = filesystem_of(os.stat(upper).st_dev, os.path.realpath(upper), table)
-                if below in scan.mounts:
-                    scan.filesystems[overlay] = below
+        for device_id in scan.mounts:
+            for overlay in overlays_on(device_id, table):
+                scan.filesystems[overlay] = device_id
         scan.others_hidden = hides_processes(table)
         scan.run(in_time)
 
