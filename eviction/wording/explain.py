@@ -225,7 +225,7 @@ def relief_sentence(record: Pass, acted_on: Threshold) -> str:
     kinds = Counter(
         outcome.verdict.kind for outcome in record.removals if outcome.result is Result.REMOVED
     )
-    things = " and ".join(
+    things = ", ".join(
         counted(number, f"{WHICH.get(kind, '')}{kind.replace('_', ' ')}")
         for kind, number in kinds.items()
     )
