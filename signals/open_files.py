@@ -26,8 +26,8 @@ def open_files(
     """What a process has open, each by its link, without what is closed meanwhile.
 
     Raises FileNotFoundError or ProcessLookupError if the process has ended, and PermissionError if
-    it may not be looked at. `raised`: by one file; it is left out for another error. Blocks where a
-    file does.
+    it may not be looked at: its own user may list the links, and only who may trace it follow one.
+    `raised`: by one file; it is left out for another error. Blocks where a file does.
     """
     for descriptor in os.listdir(f"{proc}/{pid}/fd"):
         link = f"{proc}/{pid}/fd/{descriptor}"

@@ -156,8 +156,6 @@ def run(arguments: argparse.Namespace) -> int:
             "-o json prints one document, so it takes one scenario; several write their reports"
         )
     if arguments.fill is None:
-        with exit_on(EXIT_USAGE, OSError, "--report: "):
-            os.makedirs(arguments.report, exist_ok=True)
         return _drill_embedded(scenarios, arguments)
     if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
         _refuse("--fill takes one scenario, and --runtime names the runtime")
@@ -199,6 +197,8 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the node is removed
     with exit_on(EXIT_USAGE, EmbeddedNodeError, "the embedded node needs filesystems of its own: "):
         mounted = enter_private_mounts()  # must be called before the first thread starts
+    with exit_on(EXIT_USAGE, OSError, "--report: "):
+        os.makedirs(arguments.report, exist_ok=True)
     held = [_drill(scenario, mounted, arguments) for scenario in scenarios]
     if len(held) > 1:
         answer_lines(["", f"{sum(held)} of {len(held)} scenarios held"])

@@ -112,6 +112,8 @@ def regret_lines(regret: RegretJson, width: int | None = None) -> list[str]:
 def regret_sentence(what: str, sums: SumsJson) -> str:
     """How often these were removed and came back, and what that cost."""
     removed = f"removed {counted(sums.removed, 'time')}, which freed {_bytes(sums.freed_bytes)}"
+    if not sums.removed:
+        return f"{what}: none was removed"
     if sums.soonest_seconds is None:
         return f"{what}: {removed}; never seen to come back"
     soonest = f"came back {counted(sums.returned, 'time')}, soonest after"

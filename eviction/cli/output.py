@@ -57,8 +57,8 @@ def exit_on(
     try:
         yield
     except errors as error:
-        where = [error.filename] if isinstance(error, OSError) and error.filename else []
-        exit_with(code, what + ": ".join(map(str, (*where, reason_of(error)))))
+        file = getattr(error, "filename", None)
+        exit_with(code, f"{what}{f'{file}: ' if file else ''}{reason_of(error)}")
 
 
 def answer(arguments: argparse.Namespace, record: Any, lines: Callable[[], Iterable[str]]) -> None:

@@ -85,10 +85,6 @@ def table_of(rows: Iterable[tuple[str, str]]) -> list[str]:
 class Parser(argparse.ArgumentParser):
     """A parser whose error message is one sentence."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self._negative_number_matcher = AMOUNT_BELOW_0
-
     def error(self, message: str) -> NoReturn:
         """Exits with 2."""
         write_err(f"{self.prog}: {message} (see {self.prog} --help)\n")
@@ -165,6 +161,7 @@ def command_of(name: str) -> tuple[Parser, ModuleType]:
     parser = Parser(
         f"reclaimd {name}", None, sentence(COMMANDS[name]), module.run.__doc__, allow_abbrev=False
     )
+    parser._negative_number_matcher = AMOUNT_BELOW_0  # noqa: SLF001 # nothing public says what is a value
     if not hasattr(module, "WITHOUT_CONFIGURATION"):
         # not for the help that lists all subcommands
         from eviction.cli.options import add_configuration

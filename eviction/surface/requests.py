@@ -309,16 +309,7 @@ class Requests:
     ) -> Generator[dict[str, Any], None, None]:
         """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be the
         client's too. Raises OptionRefused for what the command may do by itself."""
-        try:
-            yield from self._converse(request, loaded)
-        except WrongOption as error:
-            yield Answer(EXIT_USAGE, str(error)).line()
-
-    def _converse(
-        self, request: Mapping[str, Any], loaded: Fingerprint
-    ) -> Generator[dict[str, Any], None, None]:
         given = answers.options_of_client(request, loaded, self.node)
-        options = read_options(given, self.node.configuration.signals)
         if self.node.stopping.is_set():
             raise OptionRefused("it is stopping")
         if len(self.node.world.wanted) >= MOST_WAITING:
@@ -328,7 +319,10 @@ class Requests:
 
         def serve() -> None:
             try:
+                options = read_options(given, self.node.configuration.signals)
                 answer.set_result(self.respond(options, wanted.append))
+            except WrongOption as error:
+                answer.set_result(Answer(EXIT_USAGE, str(error)))
             except Exception as error:  # noqa: BLE001 # raised where the client is answered
                 answer.set_exception(error)
 

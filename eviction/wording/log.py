@@ -28,6 +28,7 @@ from functools import partial, partialmethod
 from queue import SimpleQueue
 from typing import Any, TextIO
 
+from eviction.printable import escaped as escaped
 from eviction.records.observations_json import timestamp
 from reclaim.workers import Workers
 from signals.clock import Clock
@@ -210,16 +211,6 @@ def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:
     except OSError:
         return False
     return environment.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
-
-
-def escaped(text: str) -> str:
-    """The text, with a Python escape for each character that is not printable."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode()
-        for c in text
-    )
 
 
 def _unsaid(sentence: str, fields: Mapping[str, Any]) -> Iterator[str]:
