@@ -267,16 +267,15 @@ def headroom_seconds(
     """How long until a threshold is met at the present fill rate; 0: it is; None: never, or that is
     not known. A jump does not count as a rate, and a fill that has stopped counts less with each
     second, and not at all after 30."""
-    seen = observations.signals.get(threshold.signal)
-    if seen is None:
-        return None
-    needed = seen.needed if threshold.hard else 0
-    above = seen.available - max(threshold.mark(seen.capacity), needed)
-    if above < 0:
-        return 0.0
-    device = None if seen.filesystem is None else seen.filesystem.device_id
-    fill = None if device is None else fill_rates.get((device, threshold.signal.counts_inodes))
-    return None if fill is None or fill.rate <= 0 else round(above / fill.rate, 3)
+    for headroom in _headrooms([threshold], observations):
+        needed = observations.signals[threshold.signal].needed if threshold.hard else 0
+        above = min(headroom.above, headroom.available - needed)
+        fill = fill_rates.get(headroom.amount)
+        if above < 0:
+            return 0.0
+        if fill is not None and fill.rate > 0:
+            return round(above / fill.rate, 3)
+    return None
 
 
 def with_needed(
