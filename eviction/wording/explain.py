@@ -50,7 +50,7 @@ REASONS: dict[str, str] = {reason: reason.words for reason in Reason} | {
 
 
 FORESEEN_SECONDS = 3600.0  # beyond that, no fill goes on as it is
-WHICH = {Kind.CONTAINER: "dead ", Kind.SANDBOX: "dead ", Kind.IMAGE: "unused "}
+WHICH: Mapping[str, str] = {Kind.CONTAINER: "dead ", Kind.SANDBOX: "dead ", Kind.IMAGE: "unused "}
 
 
 def lead_sentence(lead_seconds: float) -> str:
