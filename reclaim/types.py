@@ -633,12 +633,14 @@ class ReclaimResult:
 
 
 class EventReason(StrEnum):
-    """The kubelet's event reasons for garbage collection and eviction. All are warnings.
+    """The reasons of events about the node: two of our own, whose names nobody takes for the
+    kubelet's, and the kubelet's for its garbage collection. All but RELIEVED are warnings.
 
-    Source: `pkg/kubelet/events/event.go`, `pkg/kubelet/eviction/eviction_manager.go`.
+    Source: `pkg/kubelet/events/event.go`.
     """
 
-    EVICTION_THRESHOLD_MET = "EvictionThresholdMet"
+    THRESHOLD_MET = "ReclaimdThresholdMet"
+    RELIEVED = "ReclaimdRelieved"
     CONTAINER_GC_FAILED = "ContainerGCFailed"
     IMAGE_GC_FAILED = "ImageGCFailed"
     INVALID_DISK_CAPACITY = "InvalidDiskCapacity"

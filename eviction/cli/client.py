@@ -91,7 +91,8 @@ class Client:
         except TimeoutError:
             raise NotAskedError("the daemon does not answer") from None
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise NotAskedError(f"no daemon can be asked on {self.path}: {error}") from None
+            why = getattr(error, "strerror", None) or error
+            raise NotAskedError(f"no daemon can be asked on {self.path}: {why}") from None
 
 
 def ask_daemon(command: str, arguments: Sequence[str]) -> int | None:

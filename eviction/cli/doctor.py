@@ -6,7 +6,6 @@ import argparse
 from collections import Counter
 from dataclasses import replace
 
-from eviction.cli.local_files import ASKED
 from eviction.cli.local_node import LocalNode
 from eviction.cli.output import answer
 from eviction.cli.parser import OUTPUT
@@ -31,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd doctor -o json
     """
-    node = LocalNode(arguments, ASKED, asks_version=True)
+    node = LocalNode(arguments, "", asks_version=True)
     node.mention_other_configuration()
     report = examine(node.facts(facts_of))
     if node.problem:

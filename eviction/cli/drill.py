@@ -77,7 +77,7 @@ from eviction.wording.log import Log
 from eviction.wording.tables import amount, signals_table
 from reclaim.types import RuntimeUnavailable
 from signals.mounts import filesystem_id
-from signals.quantity import counted, format_bytes, format_duration
+from signals.quantity import counted, format_bytes, format_duration, reason_of
 from signals.types import Signal
 
 GONE = {"compare": "each drill writes its figures to a JSON document, to compare with jq"}
@@ -142,6 +142,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         real = "on the embedded node; --fill or --observe selects a real one"
         _refuse_options(arguments, [*configuration_flags(arguments), *REAL_NODE_OPTIONS], real)
+    if names and (arguments.all or arguments.list or arguments.check is not None):
+        _exit_usage("--all, --list and --check go without SCENARIO")
     if arguments.list:
         answer_lines(f"{name:24} {read_scenario(path).why}" for name, path in library().items())
         return EXIT_OK
@@ -198,6 +200,8 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the node is removed
     with exit_on(EXIT_USAGE, EmbeddedNodeError, "the embedded node needs filesystems of its own: "):
         mounted = enter_private_mounts()  # must be called before the first thread starts
+    with exit_on(EXIT_USAGE, OSError, "--report: "):
+        os.makedirs(arguments.report, exist_ok=True)
     held = [_drill(scenario, mounted, arguments) for scenario in scenarios]
     if len(held) > 1:
         answer_lines(["", f"{sum(held)} of {len(held)} scenarios held"])
@@ -435,7 +439,7 @@ def _observation_of(configuration: Configuration) -> Iterator[NodeObservation]:
     Exits with 3 if the runtime cannot be reached, with 4 if no filesystem can be read.
     """
     with closing(Node(configuration)) as node:
-        if node.endpoint.remark:
+        if node.endpoint.found:
             print_message(node.endpoint.remark)
         try:
             observation = NodeObservation(node)
@@ -483,7 +487,7 @@ def _answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
-        print_message(f"the report could not be written: {error}")
+        print_message(f"the report could not be written: {reason_of(error)}")
     else:
         _shown_by(arguments)(f"report: {', '.join(paths)}")
 

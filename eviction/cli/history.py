@@ -28,7 +28,13 @@ from eviction.records.regret import RegretJson, SumsJson, regret_of, removals_of
 from eviction.types import EvictionError
 from eviction.wording.explain import frees_in_words
 from eviction.wording.tables import needed_in_words, table
-from signals.quantity import QuantityError, format_bytes, format_duration, parse_duration
+from signals.quantity import (
+    QuantityError,
+    counted,
+    format_bytes,
+    format_duration,
+    parse_duration,
+)
 
 HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREES", "REASON", "PASS")
 REGRET_HEADS = ("NAME", "REMOVED", "CAME BACK", "SOONEST", "FREED", "PULLED AGAIN", "PER GIB FREED")
@@ -56,7 +62,7 @@ OPTIONS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
-    count = number("be a number above 0", least=1, most=10**9)
+    count = number("be a whole number above 0", least=1)
     when = "only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z"
     option("--since", metavar="WHEN", type=lambda text: since(text, time.time()), help=when)
     what = "only objects whose name has TEXT, or whose id begins with it"
@@ -116,10 +122,26 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def regret_lines(regret: RegretJson, width: int | None = None) -> list[str]:
-    """A table of images, and one of times. `width`: as in `history_lines`."""
+    """A table of images, one of times, and what they say. `width`: as in `history_lines`."""
     images = [_regret_row("all", regret), *(_regret_row(each.name, each) for each in regret.images)]
     windows = [(name, *map(str, fates.values())) for name, fates in regret.within.items()]
-    return [*table([REGRET_HEADS, *images], width), *table([WINDOW_HEADS, *windows], width)]
+    return [
+        *table([REGRET_HEADS, *images], width),
+        *table([WINDOW_HEADS, *windows], width),
+        regret_sentence("images", regret),
+    ]
+
+
+def regret_sentence(what: str, sums: SumsJson) -> str:
+    """How often these were removed and came back, and what that cost."""
+    removed = f"removed {counted(sums.removed, 'time')}, which freed {_bytes(sums.freed_bytes)}"
+    if not sums.removed:
+        return f"{what}: none was removed"
+    if sums.soonest_seconds is None:
+        return f"{what}: {removed}; never seen to come back"
+    soonest = f"came back {counted(sums.returned, 'time')}, soonest after"
+    again = f"{_bytes(sums.returned_bytes)} were pulled again"
+    return f"{what}: {removed}; {soonest} {format_duration(sums.soonest_seconds)}; {again}"
 
 
 def _regret_row(name: str, sums: SumsJson) -> Sequence[str]:

@@ -19,6 +19,7 @@ from eviction.cli.streams import write_out
 from eviction.exit_codes import EXIT_READING
 from eviction.records.json_shapes import to_json
 from eviction.wording.log import escaped
+from signals.quantity import reason_of
 
 if TYPE_CHECKING:
     from eviction.surface.answer import Answer
@@ -57,7 +58,8 @@ def exit_on(
     try:
         yield
     except errors as error:
-        exit_with(code, f"{what}{error}")
+        file = getattr(error, "filename", None)
+        exit_with(code, f"{what}{f'{file}: ' if file else ''}{reason_of(error)}")
 
 
 def answer(arguments: argparse.Namespace, record: Any, lines: Callable[[], Iterable[str]]) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
@@ -38,6 +39,7 @@ SHARED_OPTIONS = ("--config FILE, ...", "see reclaimd help configuration")
 PURPOSE = """\
 Frees disk space on a Kubernetes node over CRI, before the kubelet evicts pods.
 """
+AMOUNT_BELOW_0 = re.compile(r"-\.?[0-9]")  # such as -5Gi: a value, and no option
 FIRST_STEPS = """\
 reclaimd: which command? To begin with, those that remove nothing:
 
@@ -160,6 +162,7 @@ def command_of(name: str) -> tuple[Parser, ModuleType]:
     parser = Parser(
         f"reclaimd {name}", None, sentence(COMMANDS[name]), module.run.__doc__, allow_abbrev=False
     )
+    parser._negative_number_matcher = AMOUNT_BELOW_0  # noqa: SLF001 # nothing public says what is a value
     if not hasattr(module, "WITHOUT_CONFIGURATION"):
         # not for the help that lists all subcommands
         from eviction.cli.options import add_configuration
@@ -203,6 +206,10 @@ def run_command(arguments: Sequence[str]) -> int:
     parsed, others = parser.parse_known_args(arguments[1:])
     if others:
         parser.refuse(others[0].partition("=")[0])
+    for action in parser.groups()[""]:
+        value = getattr(parsed, action.dest)
+        if value != action.default and ("" in value if isinstance(value, list) else value == ""):
+            parser.error(f"argument {row_of(action)[0]}: must not be empty")
     from eviction.cli import output  # not for --help
     from eviction.configuration.strict_yaml import ConfigurationError
     from eviction.surface.answer import OptionRefused

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     seconds = number(
         "be a number of seconds between 0.05 and 3600", read=float, least=0.05, most=3600
     )
-    screens = number("not be negative", least=0)
+    screens = number("be a whole number of at least 0", least=0)
     option = parser.add_argument
     option("--interval", metavar="SECONDS", type=seconds, default=1, help="seconds per screen (1)")
     option("--count", metavar="N", type=screens, help="end after N screens (0: never)")

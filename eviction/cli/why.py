@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, Literal, TypeVar, cast
 
 from eviction.cli.client import NotAskedError
-from eviction.cli.history import is_about
+from eviction.cli.history import is_about, regret_sentence
 from eviction.cli.local_files import ASKED
 from eviction.cli.local_node import LocalNode
 from eviction.cli.output import answer, exit_with
@@ -33,7 +33,7 @@ from eviction.records.regret import ImageRegretJson, images_of, removals_of
 from eviction.types import EvictionError
 from eviction.wording.explain import frees_in_words, in_words, reason_in_words
 from reclaim.types import Result, Rule
-from signals.quantity import counted, format_bytes, format_duration
+from signals.quantity import format_bytes, format_duration
 
 OPTIONS = OBJECTS
 SHORTEST_ID = 8  # fewer characters are not taken for the beginning of an id
@@ -108,7 +108,8 @@ def run(arguments: argparse.Namespace) -> int:
         document = WhyJson(
             objects=cast("list[ObjectJson]", objects), went=went or LEFT_OUT, regret=regret
         )
-        blocks = [*map(why_lines, objects), *map(went_lines, went), map(regret_line, regret)]
+        blocks = [*map(why_lines, objects), *map(went_lines, went)]
+        blocks.append([regret_sentence(f"image {each.name}", each) for each in regret])
         answer(arguments, document, lambda: chain.from_iterable(blocks))
     return EXIT_OK if objects else EXIT_NOT_RELIEVED
 
@@ -233,16 +234,6 @@ def _block(found: Json, **facts: str | None) -> list[str]:
     known = {"id": found["id"], **facts}
     lines = [f"  {name + ':':6} {fact}" for name, fact in known.items() if fact is not None]
     return [f"{found['kind']} {found['name']}", *lines]
-
-
-def regret_line(regret: ImageRegretJson) -> str:
-    """How often an image was removed and came back."""
-    soonest = regret.soonest_seconds
-    back = counted(regret.returned, "time")
-    after = "" if soonest is None else f", soonest after {format_duration(soonest)}"
-    return (
-        f"image {regret.name}: removed {counted(regret.removed, 'time')}, came back {back}{after}"
-    )
 
 
 def _why(removal: Json) -> str:

@@ -185,6 +185,9 @@ class RecordedPassJson(Document):
     """The same in a sentence."""
     errors: list[str]
     """Why functions failed, each sentence once."""
+    seconds_to_eviction: Seconds | LeftOut = LEFT_OUT
+    """How far the kubelet's hard mark was away when it began, at the fill rate then; 0: reached;
+    missing if that is not known, or nothing was filled."""
 
 
 class PassFieldsJson(RecordedPassJson, Versioned):

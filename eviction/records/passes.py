@@ -81,7 +81,8 @@ class Pass:
     `written_meanwhile` is then how much less. `after`: the observations at the end.
     `started_wall`: seconds since the epoch. `attributions`: what uses the bytes of each
     filesystem, measured when reclaim was not enough. `foreseen`: of a dry run, the observations as
-    they would be at its end.
+    they would be at its end. `seconds_to_eviction`: how far the kubelet's hard mark was away when
+    it began, at the fill rate then; 0: reached; None: it is not known, or nothing was filled.
     """
 
     id: str
@@ -100,6 +101,7 @@ class Pass:
     still_met: tuple[Threshold, ...] = ()
     attributions: tuple[Attribution, ...] = ()
     foreseen: SignalObservations | None = None
+    seconds_to_eviction: float | None = None
 
     @property
     def removals(self) -> tuple[Outcome, ...]:
@@ -136,26 +138,30 @@ def _each_once(sentences: Iterable[str]) -> tuple[str, ...]:
 
 
 def with_result(record: Pass, *, dry_run: bool) -> Pass:
-    """The record with its result, and the reason in one sentence; if the lead
-    started the pass, it says so.
-    """
+    """The record with its result, and the reason in one sentence."""
     result, reason = _result_of_dry_run(record) if dry_run else _result(record)
+    return replace(record, result=result, reason=reason + remarks_on(record))
+
+
+def remarks_on(record: Pass) -> str:
+    """What else to say of a pass: that last resorts went, and that the lead started it."""
+    remarks = ""
     last_resorts = sum(
         outcome.verdict.last_resort
         for outcome in record.removals
         if outcome.result in (Result.REMOVED, Result.PLANNED)
     )
     if last_resorts:
-        reason += (
+        remarks += (
             f"; nothing else was enough, so {counted(last_resorts, 'image')} went that the kubelet"
             " had not pulled"
         )
     if record.trigger is Trigger.LEAD:
-        reason += (
+        remarks += (
             "; started by the lead, before the mark was reached: removals have lately taken longer"
             " than the time left"
         )
-    return replace(record, result=result, reason=reason)
+    return remarks
 
 
 def _result_of_dry_run(record: Pass) -> tuple[PassResult, str]:

@@ -14,6 +14,7 @@ from http import HTTPStatus
 
 from eviction.surface.clients import BACKLOG, Client, Clients
 from eviction.types import EvictionError
+from signals.quantity import reason_of
 
 LARGEST_REQUEST_BYTES = 8192
 ENDS = (b"\r\n\r\n", b"\n\n")  # of the head of a request
@@ -76,7 +77,7 @@ class HttpServer:
                 too_late=too_late,
             )
         except OSError as error:
-            raise CannotListen(f"{_shown(*address)}: {error.strerror or error}") from None
+            raise CannotListen(f"{_shown(*address)}: {reason_of(error)}") from None
 
     def stop(self) -> None:
         """Stops listening."""

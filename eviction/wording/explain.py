@@ -9,6 +9,7 @@ hard thresholds. Where our mark is below the kubelet's for the same signal, the 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,12 +18,12 @@ from eviction.decision.thresholds import is_coming, short_of_min_reclaim
 from eviction.records.attribution import Attribution
 from eviction.records.json_shapes import Count, shortened
 from eviction.records.pass_json import MOST_REPORTED
-from eviction.records.passes import Pass, PassResult
+from eviction.records.passes import Pass, PassResult, remarks_on
 from eviction.types import Threshold
 from eviction.wording.log import escaped
 from eviction.wording.tables import against_its_mark, amount, table
-from reclaim.types import Outcome, Reason, Result
-from signals.quantity import format_bytes, format_duration
+from reclaim.types import Kind, Outcome, Reason, Result
+from signals.quantity import counted, format_bytes, format_duration
 from signals.types import FilesystemRole, Signal, SignalObservation, SignalObservations, order_of
 
 REASONS: dict[str, str] = {reason: reason.words for reason in Reason} | {
@@ -49,6 +50,8 @@ REASONS: dict[str, str] = {reason: reason.words for reason in Reason} | {
 
 
 PARTS = ("WHAT", "HOW MANY", "SIZE", "RECLAIMABLE", "BY, OR WHAT TO DO")
+FORESEEN_SECONDS = 3600.0  # beyond that, no fill goes on as it is
+WHICH: Mapping[str, str] = {Kind.CONTAINER: "dead ", Kind.SANDBOX: "dead ", Kind.IMAGE: "unused "}
 
 
 def lead_sentence(lead_seconds: float) -> str:
@@ -209,6 +212,29 @@ def reclaiming_sentence(threshold: Threshold, observation: SignalObservation | N
     elif observation is not None and short_of_min_reclaim(threshold, observation):
         why = "short of the minimum reclaim above reclaimd's own mark"
     return f"Attempting to reclaim {resource} (ReclaimPressure: {why})"
+
+
+def relief_sentence(record: Pass, acted_on: Threshold) -> str:
+    """What a pass that has relieved its threshold did, and how soon the kubelet would have
+    evicted."""
+    left = record.seconds_to_eviction
+    was = "below reclaimd's own mark"
+    if left == 0:
+        was = "at the kubelet's mark for eviction"
+    elif left is not None and left < FORESEEN_SECONDS:
+        was = f"{format_duration(round(left, 1))} from eviction"
+    kinds = Counter(
+        outcome.verdict.kind for outcome in record.removals if outcome.result is Result.REMOVED
+    )
+    things = ", ".join(
+        counted(number, f"{WHICH.get(kind, '')}{kind.replace('_', ' ')}")
+        for kind, number in kinds.items()
+    )
+    signal = acted_on.signal
+    gained = record.measured.inodes if signal.counts_inodes else record.measured.bytes
+    took = format_duration(record.timings.total_seconds)
+    removed = f"{things}, {amount(signal, gained)}, removed in {took}"
+    return f"{signal.filesystem} was {was}; {removed}{remarks_on(record)}"
 
 
 def names_of_removed(outcomes: Iterable[Outcome], result: Result = Result.REMOVED) -> str:

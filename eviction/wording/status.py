@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from eviction.decision.headroom import FillRates
+from eviction.decision.headroom import FillRates, headroom_seconds
 from eviction.records.json_shapes import (
     Count,
     Document,
@@ -196,24 +196,11 @@ def pod_directories(doubt: Distrust | None) -> PodDirectories:
 def threshold_statuses(
     thresholds: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates
 ) -> list[ThresholdStatusJson]:
-    """Each with the seconds until it would be met at the present fill rate. A jump does not count
-    as a rate, and a fill that has stopped counts less with each second, and not at all after 30."""
-    statuses = []
-    for threshold in thresholds:
-        signal = threshold.signal
-        headroom_seconds = None
-        observation = observations.signals.get(signal)
-        if observation is not None:
-            mark = threshold.mark(observation.capacity)
-            needed = observation.needed if threshold.hard else 0
-            above = observation.available - max(mark, needed)
-            filesystem = observation.filesystem
-            if above < 0:
-                headroom_seconds = 0.0
-            elif filesystem is not None:
-                fill = fill_rates.get((filesystem.device_id, signal.counts_inodes))
-                if fill is not None and fill.rate > 0:
-                    headroom_seconds = round(above / fill.rate, 3)
-        document = threshold_json(threshold, observations)
-        statuses.append(ThresholdStatusJson.of(document, headroom_seconds=headroom_seconds))
-    return statuses
+    """Each with the seconds until it would be met."""
+    return [
+        ThresholdStatusJson.of(
+            threshold_json(threshold, observations),
+            headroom_seconds=headroom_seconds(threshold, observations, fill_rates),
+        )
+        for threshold in thresholds
+    ]

@@ -52,6 +52,7 @@ from reclaim.trust import owner_only_refusal, trusts
 from reclaim.types import Action, Plan, RemovalFailed, Rule, Verdict
 from reclaim.workers import in_time
 from signals.clock import Clock
+from signals.quantity import reason_of
 from signals.types import FilesystemRole
 
 PROGRAM = "program"
@@ -295,9 +296,7 @@ def _in_time(path: str, look: Callable[[], Answer]) -> Answer:
     try:
         return in_time(look, of=path)
     except OSError as error:
-        raise RemovalFailed(
-            f"the program {path} cannot be used: {error.strerror or error}"
-        ) from error
+        raise RemovalFailed(f"the program {path} cannot be used: {reason_of(error)}") from error
 
 
 def _opened(path: str) -> FileIO:
@@ -413,7 +412,7 @@ class ProgramRun:
                 )
         except OSError as error:
             self._descriptors.close()
-            raise self._not_started(error.strerror or str(error)) from error
+            raise self._not_started(reason_of(error)) from error
         self.pid = self._supervisor.pid
         self._poll = select.poll()
         self._poll.register(self._news, select.POLLIN)

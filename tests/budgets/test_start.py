@@ -132,14 +132,14 @@ CLI = (
     "eviction.exit_codes",
 )
 CONTROL = """eviction.cli.client eviction.cli.progress eviction.configuration
-eviction.configuration.fingerprint eviction.surface eviction.surface.control_client reclaim reclaim.trust"""
+eviction.configuration.fingerprint eviction.printable eviction.surface eviction.surface.control_client reclaim reclaim.trust"""
 # one that is made, as it imports what reads the node no earlier
 NODE = ("--root-dir", "/nonexistent", "--kubelet-config", "")
 A_CHECK = ("check", "--standalone", "--config", "", *NODE)
 
 
 def test_what_begins_a_command_imports_little() -> None:
-    """Few modules of ours, nothing heavy, no third party: a new import on this path fails here. 41
+    """Few modules of ours, nothing heavy, no third party: a new import on this path fails here. 42
     before it is known whether a daemon answers, and 44 for `--help`, on Python 3.11."""
     asking = loaded_by("import eviction.cli.main, eviction.cli.client")
     assert split(asking) == ({*CLI, *CONTROL.split()}, set())

@@ -44,7 +44,7 @@ UPDATE = os.environ.get("UPDATE_PAGES") == "1"
 ENDED = "the command has ended with"
 DRY_RUN, RELIEVED = "dry run (dryRun)", "ReclaimPressure (was below our mark)"
 RELOADED = "the configuration was reloaded"
-PASS = re.compile(r"(?:would free|: removed) .*; took ")
+PASS = re.compile(r"(?:would free|: removed) .*; took |, removed in ")
 RELOAD = "systemctl reload reclaimd"
 DISK = "/disk"  # what the page calls the filesystem under test
 KUBELET = """\

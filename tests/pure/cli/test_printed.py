@@ -177,7 +177,7 @@ def test_the_screen_fits_the_terminal_and_keeps_state_and_signals(width: int, he
     remove nothing."""
     crowded = status(
         *((str(each), GIB, 2 * GIB, 8.1) for each in KUBELET_SIGNALS),
-        held_off="the kubelet does not answer on /healthz; " * 3,
+        held_off="nothing is removed for 5m, as of now; " * 3,
         dry_run=True,
         warnings=["w" * 500],
         passes=[a_pass("because " * 100)] * 9,

@@ -385,13 +385,17 @@ def test_the_last_resort_does_not_begin_while_a_removal_of_another_pass_is_under
 
 
 def test_what_is_only_coming_takes_no_last_resort() -> None:
-    """It may not come. Below the mark the last resort goes, too."""
+    """It may not come. Below the mark the last resort goes, too. The record says how far the kubelet's
+    mark was away."""
     site, z = with_last_resort("", daemon=True)
     site.happen("kubelet")
     site.engine.after(0.5)
     site.happen("fill 8")
     site.engine.until(lambda: bool(site.engine.said("passed")))
-    assert (site.engine.said("passed")[0].trigger, z.plans) == (Trigger.LEAD, 0)
+    record = site.engine.said("passed")[0]
+    assert (record.trigger, z.plans) == (Trigger.LEAD, 0)
+    above = record.observations.signals[Signal.NODEFS_AVAILABLE].available - 479 * MIB
+    assert record.seconds_to_eviction == pytest.approx(above / (8 * MIB), rel=0.1)
     site.engine.until(lambda: bool(z.sent))
     assert site.disk.available < 490 * MIB  # it has freed as much
 

@@ -112,10 +112,7 @@ def test_options_are_read_as_the_command_line_means_them() -> None:
 
 
 ROOM = {"room": "1Gi", "on": "imagefs"}
-NEEDS = (
-    "--room AMOUNT goes with --on, which is one of nodefs, imagefs, containerfs, cache; but they"
-    " were "
-)
+NEEDS = "--on: must be one of nodefs, imagefs, containerfs, cache, but it "
 ALONE = "--room says what to reach, so --signal, --until and --all do not go with it"
 LEAST = "--room: must be a percentage or at least 1Mi, but it was "
 
@@ -130,17 +127,17 @@ LEAST = "--room: must be a percentage or at least 1Mi, but it was "
         ({"output": "xml"}, "--output: 'xml' is none of table, json, yaml, name"),
         ({"force": True}, "force: not an option of reclaim"),
         *(({"width": width}, "width") for width in (0, -1, "80", True, 80.0)),
-        ({"room": "1Gi"}, NEEDS + "'1Gi' and None"),
-        ({"on": "imagefs"}, NEEDS + "None and 'imagefs'"),
-        ({**ROOM, "on": "imagefs.available"}, NEEDS + "'1Gi' and 'imagefs.available'"),
-        ({**ROOM, "on": ["imagefs"]}, NEEDS + "'1Gi' and ['imagefs']"),
+        ({"room": "1Gi"}, NEEDS + "is missing"),
+        ({"on": "imagefs"}, "--on goes with --room AMOUNT, which is missing"),
+        ({**ROOM, "on": "imagefs.available"}, NEEDS + "was 'imagefs.available'"),
+        ({**ROOM, "on": ["imagefs"]}, NEEDS + "was ['imagefs']"),
         ({**ROOM, "signal": "nodefs.available"}, ALONE),
         ({**ROOM, "until": "1Gi"}, ALONE),
         ({**ROOM, "all": True}, ALONE),
         ({**ROOM, "room": "12"}, LEAST + "'12'"),
         ({**ROOM, "room": "1000Ki"}, LEAST + "'1000Ki'"),
         ({**ROOM, "room": "lots"}, "--room: 'lots' is neither"),
-        ({**ROOM, "room": "120%"}, "--room: must be between 0% and 100%"),
+        ({**ROOM, "room": "120%"}, "--room: must be above 0% and at most 100%"),
         ({**ROOM, "room": "-1Gi"}, "--room: must be above 0"),
     ],
 )
