@@ -454,7 +454,7 @@ from eviction.survey.open_files import OpenFilesScan
 scan = OpenFilesScan(); scan.run(lambda: True)
 print(scan.processes, scan.unreadable, scan.complete)"""
     without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
-    command = [*without, sys.executable, "-S", "-c", program, str(ROOT)]
+    command = [*without, sys.executable, "-S", "-c", program, str(ROOT), *sys.path]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
     processes, unreadable, complete = process.stdout.split()
     assert int(processes) > int(unreadable) > 0
