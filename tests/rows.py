@@ -1,19 +1,22 @@
-"""Tables of tests as text: a row a line."""
+"""Tables of tests as text: a row a line, its columns parted by `|`."""
 
 from __future__ import annotations
-
-import re
-from collections.abc import Callable
 
 import pytest
 
 
-def rows(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Parametrizes a test. The first line names its arguments, which are texts; columns are two
-    spaces or more apart, and one column more says what a row is about."""
-    head, *lines = (re.split(" {2,}", line.strip()) for line in text.strip().splitlines())
-    width = len(head)
-    params = [pytest.param(*cells[:width], id="".join(cells[width:]) or None) for cells in lines]
-    mark: Callable[[Callable[..., None]], Callable[..., None]]
-    mark = pytest.mark.parametrize(head, params)
-    return mark
+def rows_of(table: str) -> list[dict[str, str]]:
+    """The lines of a table, by the words of its first line."""
+    head, *lines = (
+        [cell.strip() for cell in line.split("|")] for line in table.strip().split("\n")
+    )
+    return [dict(zip(head, cells, strict=True)) for cells in lines]
+
+
+def rows(table: str) -> pytest.MarkDecorator:
+    """One test for each line. The column `what` says what it is about; the others are the test's
+    arguments, as text."""
+    lines = rows_of(table)
+    ids = [line.pop("what", "") or None for line in lines]
+    names = [*lines[0]]
+    return pytest.mark.parametrize(names, [[*line.values()] for line in lines], ids=ids)

@@ -17,7 +17,8 @@ from reclaim.types import (
     Listing,
     PodSandboxState,
 )
-from tests.pure.values import NOW_NS, container, each_row, image, sandbox
+from tests.pure.values import NOW_NS, container, image, sandbox
+from tests.rows import rows
 
 NOW = 10_000.0  # monotonic seconds
 PODS = {
@@ -44,8 +45,8 @@ def container_of(text: str) -> Container:
     )
 
 
-@each_row("""
-    question                                                   | pods       | containers                          | sandbox_state | images        | what           | answer
+@rows("""
+    what                                                       | pods       | containers                          | sandbox_state | images        | also           | answer
     Two dead copies of one container, of a pod that lives      | alive      | old age=200; new age=100            |          |               |                | old older_copy
     One dead container of a pod that lives                     | alive      | only                                |          |               |                |
     One dead container whose pod has no directory any more     | gone       | orphan                              |          |               |                | orphan pod_gone
@@ -68,7 +69,7 @@ def container_of(text: str) -> Container:
     An unused image that the spec of a pod names               | gone       |                                     |          | 1             | it is named    |
 """)
 def test_a_stranger_can_say_which_object_goes_next(
-    pods: str, containers: str, sandbox_state: str, images: str, what: str, answer: str
+    pods: str, containers: str, sandbox_state: str, images: str, also: str, answer: str
 ) -> None:
     """From what the page says of the rules, and from nothing else: the first object of the first
     plan of a row that removes anything."""
@@ -79,13 +80,13 @@ def test_a_stranger_can_say_which_object_goes_next(
         (*here.values(), pause),
         tuple(container_of(each) for each in containers.split("; ") if each),
         (sandbox("s", state=PodSandboxState[sandbox_state.upper()]),) if sandbox_state else (),
-        named_images=frozenset({"a:1"}) if what == "it is named" else frozenset(),
+        named_images=frozenset({"a:1"}) if also == "it is named" else frozenset(),
     )
-    since = NOW - (60.0 if what == "pulled just now" else 86_400.0)
+    since = NOW - (60.0 if also == "pulled just now" else 86_400.0)
     records = {pause.id: ImageRecord(since, None)}
     for name, one in here.items():
         records[one.id] = ImageRecord(since, float(used[name]) if used[name] else None)
-    keep = parse_keep_list(("docker.io/library/a",) if what == "it is kept" else ())
+    keep = parse_keep_list(("docker.io/library/a",) if also == "it is kept" else ())
     policy = ContainerGCPolicy()
     plans = (
         plan_container_gc(listing, PODS[pods], policy, now_ns=NOW_NS),

@@ -49,15 +49,14 @@ from signals.types import (
 from tests.pure.values import (
     GIB,
     MIB,
-    each_row,
     filling,
     observation,
     observations_of,
-    rows_of,
     stats,
     threshold,
     value,
 )
+from tests.rows import rows, rows_of
 
 NODEFS, INODES, IMAGEFS = KUBELET_SIGNALS[:3]
 SHORT = {DELETE_ALL_UNUSED_CONTAINERS: "C", DELETE_UNUSED_IMAGES: "I"}
@@ -643,7 +642,7 @@ def test_any_passes_are_decided_as_the_rules_say(
 # ---- arithmetic
 
 
-@each_row("""
+@rows("""
     what                        | written                  | capacity     | mark        | with_reclaim
     a quantity                  | 1Gi                      | 107374182400 | 1073741824  | 1073741824
     more of it                  | 1Gi, reclaim 500Mi       | 107374182400 | 1073741824  | 1598029824
@@ -770,7 +769,7 @@ OWN_ROW = row_entries(f"buildcache.available: {DELETE_UNUSED_IMAGES}")
 EVERYWHERE = "nodefs imagefs containerfs buildcache"
 
 
-@each_row("""
+@rows("""
     what                            | written                                        | layout            | function           | goal
     the built-in row                | other.available: p                             | single            | DeleteUnusedImages | nodefs 10 imagefs 15 containerfs 10
     not the kubelet's own disk      | other.available: p                             | dedicated-imagefs | DeleteUnusedImages | imagefs 15 containerfs 15
@@ -854,7 +853,7 @@ def observed(
 BOTH = [threshold(NODEFS, "1Gi"), threshold(IMAGEFS, "1Gi")]
 
 
-@each_row("""
+@rows("""
     what                                       | nodefs | imagefs | inodes | images_fill | soft | seconds
     half of 2 s on the disk that is nearer     | 102400 | 2024    |        |             |      | 1
     inodes count beside bytes                  | 102400 |         | 5000   |             |      | 0.1
@@ -923,7 +922,7 @@ def test_no_fill_that_is_taken_to_be_possible_reaches_a_mark_before_the_next_rea
             assert all(available - wait * fastest > mark for wait in waits)
 
 
-@each_row("""
+@rows("""
     what                             | above | near | still_near
     it is met                        | -1    |      |
     at the mark                      | 0     | yes  | yes
@@ -969,7 +968,7 @@ def filled(mib_a_second: float) -> dict[tuple[int, bool], FillRate]:
     return {(1, False): each, (2, False): each, (1, True): each}
 
 
-@each_row("""
+@rows("""
     what                                  | nodefs | imagefs | kubelets | step | rate | seconds
     until the kubelet's mark              | 1000   |         | 600      | 0    | 100  | 4
     it is there                           | 600    |         | 600      | 0    | 100  | 0
@@ -995,7 +994,7 @@ def test_urgency_is_the_time_until_the_level_that_must_not_be_reached(
     assert urgency([threshold(INODES, "100")], inodes, filled(float(rate))) == NEVER
 
 
-@each_row("""
+@rows("""
     what                                            | hard | rate | lead  | preallocated | step | needed
     what is written within the lead                 | 600  | 100  | 2     | 0            | 0    | 800
     its hard mark is not known                      |      | 100  | 2     | 0            | 0    | 0

@@ -38,7 +38,8 @@ from signals.summary import asked
 from signals.types import FilesystemIdentity, FilesystemRole, FsStats, Poll, Signal
 from tests.inline import configured
 from tests.pure.engine.site import CONTAINERS, DEVICE, Disk, Site, Store, record_of, told
-from tests.pure.values import GIB, MIB, SteppedClock, each_row, rows_of
+from tests.pure.values import GIB, MIB, SteppedClock
+from tests.rows import rows, rows_of
 
 TOLD = ("not_begun", "reclaiming", "takes_long", "detected", "runtime_asked")
 
@@ -561,7 +562,7 @@ def logged(site: Site) -> list[str]:
     return [line.split(" ", 1)[1].strip() for line in out.getvalue().splitlines()]
 
 
-@each_row("""
+@rows("""
     what | loop | ends | happens | seconds | plans | says
     a period after the last one ended | container | | Plan GC 10 | 155 | 10 80 150 |
     images every five minutes | image | | | 610 | 0 300 600 |

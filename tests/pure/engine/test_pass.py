@@ -50,7 +50,8 @@ from tests.pure.engine.site import (
     told,
     verdict_of,
 )
-from tests.pure.values import GIB, MIB, each_row, rows_of, threshold
+from tests.pure.values import GIB, MIB, threshold
+from tests.rows import rows, rows_of
 
 
 def assert_passes(site: Site, story: str) -> None:
@@ -65,7 +66,7 @@ def assert_passes(site: Site, story: str) -> None:
         assert site.called("send") == row["sent"]
 
 
-@each_row("""
+@rows("""
     what | names | wanted | happens | sent | becomes | seconds
     nothing more is removed than needed | ABC | 20 |  | A B | satisfied: A removed 10, B removed 10, C kept: relieved | 0.00
     what is not enough goes to the end | ABC | 100 |  | A B C | not_enough: A removed 10, B removed 10, C removed 10 | 0.26
@@ -338,7 +339,7 @@ def test_what_a_dry_run_checks_stands_in_no_other_pass_s_way() -> None:
 # ---- what the row has beside its objects
 
 
-@each_row("""
+@rows("""
     what | names | wanted | happens | sent | last
     everything else is gone | A | 100 | | A Z | yes
     it is enough | A | 10 | | A |

@@ -88,34 +88,34 @@ def why(states: PodStates, listing: Listing | None, believed: RootIdentity | Non
 
 
 @rows("""
-    present  parts                    kubelet                     expected
-    one      runs:one dead:two        unknown                     -                 what runs has a directory
-    one      dead:one dead:two        unknown                     -                 one pod is enough
-    one      sandbox:one              unknown                     -                 a sandbox, too
-    one      runs:one runs:two        unknown                     runs_without      one runs without
-    one      runs:one runs:two@0      unknown                     runs_without      however young
-    one      dead:one ready:two       unknown                     runs_without      a sandbox that is ready
-    one      dead:one unlabelled:two  unknown                     -                 that is not a kubelet's
-    one      dead:one runs:           unknown                     -                 nor this
-    one      dead:one lost:two        unknown                     -                 not known to run
-    one      dead:one created:two     unknown                     -                 that does not run
-    -        dead:one                 unknown                     explains_nothing  no directory
-    foreign  dead:one dead:two        unknown                     explains_nothing  other directories
-    one      -                        unknown                     nothing_held      nothing to explain
-    -        dead:                    unknown                     nothing_held      nor here
-    ?        runs:one                 unknown                     unreadable        no reading
-    one      ?                        unknown                     not_compared      no lists
-    -        dead:one                 complete                    -                 the kubelet says that there is none
-    -        dead:one                 complete two=over           -                 nor this
-    -        dead:one                 complete one=over           -                 nor one that has terminated
-    -        dead:one                 partial                     explains_nothing  it may have one more
-    -        dead:one                 complete one=live           explains_nothing  a live pod has a directory
-    one      dead:one dead:two        complete two=live           explains_nothing  one live pod at least
-    one      dead:one dead:two        complete one=live two=live  -                 this one
-    one      dead:one                 complete one=live new=live  -                 a new pod is not held yet
-    -        runs:one                 complete                    runs_without      it runs all the same
-    one      dead:one runs:two        complete one=live two=live  runs_without      the same
-    """)
+    present | parts                   | kubelet                    | expected         | what
+    one     | runs:one dead:two       | unknown                    | -                | what runs has a directory
+    one     | dead:one dead:two       | unknown                    | -                | one pod is enough
+    one     | sandbox:one             | unknown                    | -                | a sandbox, too
+    one     | runs:one runs:two       | unknown                    | runs_without     | one runs without
+    one     | runs:one runs:two@0     | unknown                    | runs_without     | however young
+    one     | dead:one ready:two      | unknown                    | runs_without     | a sandbox that is ready
+    one     | dead:one unlabelled:two | unknown                    | -                | that is not a kubelet's
+    one     | dead:one runs:          | unknown                    | -                | nor this
+    one     | dead:one lost:two       | unknown                    | -                | not known to run
+    one     | dead:one created:two    | unknown                    | -                | that does not run
+    -       | dead:one                | unknown                    | explains_nothing | no directory
+    foreign | dead:one dead:two       | unknown                    | explains_nothing | other directories
+    one     | -                       | unknown                    | nothing_held     | nothing to explain
+    -       | dead:                   | unknown                    | nothing_held     | nor here
+    ?       | runs:one                | unknown                    | unreadable       | no reading
+    one     | ?                       | unknown                    | not_compared     | no lists
+    -       | dead:one                | complete                   | -                | the kubelet says that there is none
+    -       | dead:one                | complete two=over          | -                | nor this
+    -       | dead:one                | complete one=over          | -                | nor one that has terminated
+    -       | dead:one                | partial                    | explains_nothing | it may have one more
+    -       | dead:one                | complete one=live          | explains_nothing | a live pod has a directory
+    one     | dead:one dead:two       | complete two=live          | explains_nothing | one live pod at least
+    one     | dead:one dead:two       | complete one=live two=live | -                | this one
+    one     | dead:one                | complete one=live new=live | -                | a new pod is not held yet
+    -       | runs:one                | complete                   | runs_without     | it runs all the same
+    one     | dead:one runs:two       | complete one=live two=live | runs_without     | the same
+""")
 def test_directories_are_believed_while_they_explain_what_the_runtime_holds(
     present: str, parts: str, kubelet: str, expected: str
 ) -> None:
@@ -135,13 +135,13 @@ def test_directories_are_believed_while_they_explain_what_the_runtime_holds(
 
 
 @rows("""
-    parts         expected
-    dead:one      exchanged  nothing runs
-    runs:one@9    exchanged  for less than 10 s
-    runs:one@-60  exchanged  in the future
-    runs:one@10   -          for 10 s
-    ready:one     -          a sandbox, too
-    """)
+    parts        | expected  | what
+    dead:one     | exchanged | nothing runs
+    runs:one@9   | exchanged | for less than 10 s
+    runs:one@-60 | exchanged | in the future
+    runs:one@10  | -         | for 10 s
+    ready:one    | -         | a sandbox, too
+""")
 def test_other_directories_must_explain_what_has_run_for_a_while(parts: str, expected: str) -> None:
     """The directories that were believed before need not. What is undated proves nothing."""
     states = PodStates(frozenset({"one"}), identity=HERE)

@@ -96,34 +96,34 @@ SAID = {"running": RUNNING, "ended": ENDED, "never-ran": NEVER_RAN, "backing-off
 
 
 @rows("""
-    phase      containers               elsewhere            state
-    Running    running                  -                    -                   it runs
-    Pending    -                        -                    -                   nothing runs yet
-    Pending    never-ran                -                    -                   nothing has run
-    Running    ended                    -                    -                   not terminated by the kubelet
-    Unknown    ended                    -                    -                   no final phase
-    -          ended                    -                    -                   no phase
-    Succeeded  ended                    -                    terminated          it is over
-    Failed     ended                    -                    terminated          it has failed
-    Failed     never-ran                init=ended           terminated          its second container never ran
-    Failed     -                        reason=OutOfcpu      terminated          it was not admitted
-    Failed     running                  -                    -                   a container runs
-    Failed     ended running            -                    -                   one of two runs
-    Failed     backing-off              -                    -                   it waits after a run
-    Failed     {"restartCount":1}       -                    -                   that has run
-    Failed     {"containerID":"x://1"}  -                    -                   that was made
-    Failed     {"started":true,"state":{"waiting":{}}}  -                    -                   that has begun
-    Failed     {"state":{"running":null,"terminated":{"exitCode":137}}}  -                    terminated          null is nothing
-    Failed     {"state":{"running":{},"terminated":{"exitCode":137}}}  -                    -                   both
-    Succeeded  ended                    init=running         -                   an init container runs
-    Succeeded  ended                    ephemeral=running    -                   a debugger runs
-    Failed     ended                    reason=Evicted       terminated evicted  evicted
-    Failed     running                  reason=Evicted       evicted             evicted, and it runs
-    Running    running                  reason=Evicted       -                   evicted only if failed
-    Failed     ended                    reason=NodeShutdown  terminated          of another reason
-    Running    running                  deleted              deleted             deleted
-    Succeeded  ended                    deleted              terminated deleted  deleted, and over
-    """)
+    phase     | containers                                               | elsewhere           | state              | what
+    Running   | running                                                  | -                   | -                  | it runs
+    Pending   | -                                                        | -                   | -                  | nothing runs yet
+    Pending   | never-ran                                                | -                   | -                  | nothing has run
+    Running   | ended                                                    | -                   | -                  | not terminated by the kubelet
+    Unknown   | ended                                                    | -                   | -                  | no final phase
+    -         | ended                                                    | -                   | -                  | no phase
+    Succeeded | ended                                                    | -                   | terminated         | it is over
+    Failed    | ended                                                    | -                   | terminated         | it has failed
+    Failed    | never-ran                                                | init=ended          | terminated         | its second container never ran
+    Failed    | -                                                        | reason=OutOfcpu     | terminated         | it was not admitted
+    Failed    | running                                                  | -                   | -                  | a container runs
+    Failed    | ended running                                            | -                   | -                  | one of two runs
+    Failed    | backing-off                                              | -                   | -                  | it waits after a run
+    Failed    | {"restartCount":1}                                       | -                   | -                  | that has run
+    Failed    | {"containerID":"x://1"}                                  | -                   | -                  | that was made
+    Failed    | {"started":true,"state":{"waiting":{}}}                  | -                   | -                  | that has begun
+    Failed    | {"state":{"running":null,"terminated":{"exitCode":137}}} | -                   | terminated         | null is nothing
+    Failed    | {"state":{"running":{},"terminated":{"exitCode":137}}}   | -                   | -                  | both
+    Succeeded | ended                                                    | init=running        | -                  | an init container runs
+    Succeeded | ended                                                    | ephemeral=running   | -                  | a debugger runs
+    Failed    | ended                                                    | reason=Evicted      | terminated evicted | evicted
+    Failed    | running                                                  | reason=Evicted      | evicted            | evicted, and it runs
+    Running   | running                                                  | reason=Evicted      | -                  | evicted only if failed
+    Failed    | ended                                                    | reason=NodeShutdown | terminated         | of another reason
+    Running   | running                                                  | deleted             | deleted            | deleted
+    Succeeded | ended                                                    | deleted             | terminated deleted | deleted, and over
+""")
 def test_what_a_pod_is(phase: str, containers: str, elsewhere: str, state: str) -> None:
     """Terminated only with a final phase and no container that runs or waits after a run; evicted
     only if Failed."""
@@ -204,15 +204,15 @@ def test_a_pod_needs_what_its_spec_names_until_it_has_terminated(
 
 
 @rows("""
-    spec                               where
-    "none"                             spec is not an object
-    {"containers":{}}                  spec.containers is not a list
-    {"initContainers":[null]}          spec.initContainers[0] is null
-    {"ephemeralContainers":["debug"]}  spec.ephemeralContainers[0] is not an object
-    {"containers":[{"image":1}]}       spec.containers[0].image is not a text
-    {"volumes":[{"image":"model:2"}]}  spec.volumes[0].image is not an object
-    {"volumes":[{"image":{"reference":[]}}]}  spec.volumes[0].image.reference is not a text
-    """)
+    spec                                     | where
+    "none"                                   | spec is not an object
+    {"containers":{}}                        | spec.containers is not a list
+    {"initContainers":[null]}                | spec.initContainers[0] is null
+    {"ephemeralContainers":["debug"]}        | spec.ephemeralContainers[0] is not an object
+    {"containers":[{"image":1}]}             | spec.containers[0].image is not a text
+    {"volumes":[{"image":"model:2"}]}        | spec.volumes[0].image is not an object
+    {"volumes":[{"image":{"reference":[]}}]} | spec.volumes[0].image.reference is not a text
+""")
 def test_a_spec_that_cannot_be_read_makes_the_list_unusable(spec: str, where: str) -> None:
     """The image that it does not tell would look unused."""
     second = {**pod("Succeeded"), "spec": json.loads(spec)}
@@ -312,33 +312,33 @@ def test_what_is_not_a_whole_list_is_refused(body: bytes, why: str) -> None:
 
 
 @rows("""
-    item                             why
-    null                             is null
-    "x"                              is not an object
-    {"kind":"Node","metadata":{"uid":"u"}}  is not a Pod
-    {}                               has no metadata.uid
-    {"metadata":{}}                  has no metadata.uid
-    {"metadata":{"uid":""}}          has no metadata.uid
-    {"metadata":{"uid":5}}           .metadata.uid is not a text
-    {"metadata":[]}                  .metadata is not an object
-    {"metadata":{"uid":"u","deletionTimestamp":5}}  .metadata.deletionTimestamp is not a text
-    {"metadata":{"uid":"u","annotations":[]}}  .metadata.annotations is not an object
-    {"metadata":{"uid":"u","annotations":{"kubernetes.io/config.hash":5}}}  .metadata.annotations.kubernetes.io/config.hash is not a text
-    {"metadata":{"uid":"u"},"status":[]}  .status is not an object
-    {"phase":true}                   .status.phase is not a text
-    {"reason":[]}                    .status.reason is not a text
-    {"containerStatuses":{}}         .status.containerStatuses is not a list
-    ["x"]                            .status.containerStatuses[0] is not an object
-    [{"state":[]}]                   .status.containerStatuses[0].state is not an object
-    [{"state":{"terminated":true}}]  .status.containerStatuses[0].state.terminated is not an object
-    [{"state":{"\\u001b[31m":5,"waiting":5}}]  .status.containerStatuses[0].state.waiting is not an object
-    [{"lastState":1}]                .status.containerStatuses[0].lastState is not an object
-    [{"restartCount":"0"}]           .status.containerStatuses[0].restartCount is not a whole number
-    [{"restartCount":false}]         .status.containerStatuses[0].restartCount is not a whole number
-    [{"started":0}]                  .status.containerStatuses[0].started is not true or false
-    [{"started":"no"}]               .status.containerStatuses[0].started is not true or false
-    [{"containerID":1}]              .status.containerStatuses[0].containerID is not a text
-    """)
+    item                                                         | why
+    null                                                         | is null
+    "x"                                                          | is not an object
+    {"kind":"Node","metadata":{"uid":"u"}}                       | is not a Pod
+    {}                                                           | has no metadata.uid
+    {"metadata":{}}                                              | has no metadata.uid
+    {"metadata":{"uid":""}}                                      | has no metadata.uid
+    {"metadata":{"uid":5}}                                       | .metadata.uid is not a text
+    {"metadata":[]}                                              | .metadata is not an object
+    {"metadata":{"uid":"u","deletionTimestamp":5}}               | .metadata.deletionTimestamp is not a text
+    {"metadata":{"uid":"u","annotations":[]}}                    | .metadata.annotations is not an object
+    {"metadata":{"uid":"u","annotations":{"kubernetes.io/config.hash":5}}} | .metadata.annotations.kubernetes.io/config.hash is not a text
+    {"metadata":{"uid":"u"},"status":[]}                         | .status is not an object
+    {"phase":true}                                               | .status.phase is not a text
+    {"reason":[]}                                                | .status.reason is not a text
+    {"containerStatuses":{}}                                     | .status.containerStatuses is not a list
+    ["x"]                                                        | .status.containerStatuses[0] is not an object
+    [{"state":[]}]                                               | .status.containerStatuses[0].state is not an object
+    [{"state":{"terminated":true}}]                              | .status.containerStatuses[0].state.terminated is not an object
+    [{"state":{"\\u001b[31m":5,"waiting":5}}]                    | .status.containerStatuses[0].state.waiting is not an object
+    [{"lastState":1}]                                            | .status.containerStatuses[0].lastState is not an object
+    [{"restartCount":"0"}]                                       | .status.containerStatuses[0].restartCount is not a whole number
+    [{"restartCount":false}]                                     | .status.containerStatuses[0].restartCount is not a whole number
+    [{"started":0}]                                              | .status.containerStatuses[0].started is not true or false
+    [{"started":"no"}]                                           | .status.containerStatuses[0].started is not true or false
+    [{"containerID":1}]                                          | .status.containerStatuses[0].containerID is not a text
+""")
 def test_a_pod_that_cannot_be_read_makes_the_list_unusable(item: str, why: str) -> None:
     """With the place of the fault; valid pods beside an invalid one do not count. Written as a pod,
     as the status of one that has failed, or as its containers' statuses."""

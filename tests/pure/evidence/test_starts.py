@@ -134,22 +134,22 @@ def holds(node: Node, parts: str, uid: str = "uid-1") -> None:
 
 
 @rows("""
-    parts                        wait
-    sandbox@3600 directory@60    0     all is old, or not ready
-    sandbox@0.25                 0.75  a sandbox has come up
-    sandbox@0.75 directory@0.25  0.75  the younger of both counts
-    sandbox@-30 directory@-30    1     it is dated in the future
-    empty@5                      0.1   a sandbox without a container
-    empty@30                     0     for half a minute
-    new@5                        0.1   a directory without a sandbox
-    new@30                       0     it waits for its volumes
-    sandbox@60 first@0.25        0.75  a second container may come
-    sandbox@60 restarted@0.25    0     a restart says nothing of that
-    old next@0                   0.1   a container is being made
-    old next@30                  0     it is stuck
-    old attempt@-0.5             0     clocks may differ by a second
-    old attempt@-1.5             0.1   another attempt
-    """)
+    parts                       | wait | what
+    sandbox@3600 directory@60   | 0    | all is old, or not ready
+    sandbox@0.25                | 0.75 | a sandbox has come up
+    sandbox@0.75 directory@0.25 | 0.75 | the younger of both counts
+    sandbox@-30 directory@-30   | 1    | it is dated in the future
+    empty@5                     | 0.1  | a sandbox without a container
+    empty@30                    | 0    | for half a minute
+    new@5                       | 0.1  | a directory without a sandbox
+    new@30                      | 0    | it waits for its volumes
+    sandbox@60 first@0.25       | 0.75 | a second container may come
+    sandbox@60 restarted@0.25   | 0    | a restart says nothing of that
+    old next@0                  | 0.1  | a container is being made
+    old next@30                 | 0    | it is stuck
+    old attempt@-0.5            | 0    | clocks may differ by a second
+    old attempt@-1.5            | 0.1  | another attempt
+""")
 def test_how_long_an_image_waits(parts: str, wait: str) -> None:
     """For a pod that begins: the rest of the hold-off, until it has taken its image; for one that
     lacks its next part a moment, again and again."""
@@ -280,17 +280,17 @@ def test_removals_side_by_side_wait_for_the_same_pod_once() -> None:
 
 
 @rows("""
-    change       holds
-    -            yes    nothing has changed
-    uid-new      no     a pod has begun
-    uid-1/next   no     a container has begun
-    uid-1/app    no     another attempt has begun
-    uid-1        yes    a pod's directory was touched
-    uid-empty    no     one without containers was touched
-    uid-making   no     one with an unlisted container was touched
-    !uid-1       yes    a pod has gone
-    !uid-2/init  yes    a container's directory has gone
-    """)
+    change      | holds | what
+    -           | yes   | nothing has changed
+    uid-new     | no    | a pod has begun
+    uid-1/next  | no    | a container has begun
+    uid-1/app   | no    | another attempt has begun
+    uid-1       | yes   | a pod's directory was touched
+    uid-empty   | no    | one without containers was touched
+    uid-making  | no    | one with an unlisted container was touched
+    !uid-1      | yes   | a pod has gone
+    !uid-2/init | yes   | a container's directory has gone
+""")
 def test_the_last_look_discards_what_is_older_than_a_pod_or_a_container(
     change: str, holds: str
 ) -> None:

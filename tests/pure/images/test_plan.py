@@ -97,20 +97,20 @@ SAID = {
 
 
 @rows("""
-    references               expected
-    id                       unused goes, app in_use (kubelet)  an id, byte for byte
-    id app:1                 unused goes, app in_use (kubelet)  an id first
-    app:1 id                 unused goes, app in_use (guard)    an id second
-    bare                     unused goes, app in_use (guard)    a bare id
-    part                     unused goes, app in_use (guard)    a short id
-    digest                   unused goes, app in_use (guard)    a digest
-    docker.io/library/app:1  unused goes, app in_use (guard)    a tag
-    app:1                    unused goes, app in_use (guard)    a short name
-    id moved-away:1          unused goes, app in_use (kubelet)  and an old tag
-    id other-digest          unused goes, app in_use (kubelet)  and an old digest
-    id unused:1              app in_use (kubelet), unused in_use (guard)  an id and a tag that moved on
-    alias                    unused goes, app in_use (guard)    the runtime knows
-    """)
+    references              | expected                                    | what
+    id                      | unused goes, app in_use (kubelet)           | an id, byte for byte
+    id app:1                | unused goes, app in_use (kubelet)           | an id first
+    app:1 id                | unused goes, app in_use (guard)             | an id second
+    bare                    | unused goes, app in_use (guard)             | a bare id
+    part                    | unused goes, app in_use (guard)             | a short id
+    digest                  | unused goes, app in_use (guard)             | a digest
+    docker.io/library/app:1 | unused goes, app in_use (guard)             | a tag
+    app:1                   | unused goes, app in_use (guard)             | a short name
+    id moved-away:1         | unused goes, app in_use (kubelet)           | and an old tag
+    id other-digest         | unused goes, app in_use (kubelet)           | and an old digest
+    id unused:1             | app in_use (kubelet), unused in_use (guard) | an id and a tag that moved on
+    alias                   | unused goes, app in_use (guard)             | the runtime knows
+""")
 def test_an_image_is_in_use_by_all_that_a_container_says(references: str, expected: str) -> None:
     """The kubelet compares the first reference with ids, as they are written; the rest is ours. An
     id that is listed settles which image it is. What is mounted is in use as well."""
@@ -124,17 +124,17 @@ def test_an_image_is_in_use_by_all_that_a_container_says(references: str, expect
 
 @pytest.mark.regression
 @rows("""
-    references      answered        in_doubt
-    -               -               app loaded stranded unused  nothing is said
-    gone:1          -               app loaded stranded unused  a tag that no image has
-    gone:1          gone:1          app loaded stranded unused  nor the runtime: it moved
-    lost-id         -               app loaded stranded unused  an id that no image has
-    app:1 lost-id   -               stranded unused             an id must be known by itself
-    other-digest    -               app loaded stranded unused  a digest is not settled by a tag
-    tag-and-other   -               app loaded stranded unused  nor with that tag in it
-    other-digest    other-digest    -                           any without a digest may be it
-    lost-id gone:1  lost-id gone:1  -                           an id that the runtime has not
-    """)
+    references     | answered       | in_doubt                   | what
+    -              | -              | app loaded stranded unused | nothing is said
+    gone:1         | -              | app loaded stranded unused | a tag that no image has
+    gone:1         | gone:1         | app loaded stranded unused | nor the runtime: it moved
+    lost-id        | -              | app loaded stranded unused | an id that no image has
+    app:1 lost-id  | -              | stranded unused            | an id must be known by itself
+    other-digest   | -              | app loaded stranded unused | a digest is not settled by a tag
+    tag-and-other  | -              | app loaded stranded unused | nor with that tag in it
+    other-digest   | other-digest   | -                          | any without a digest may be it
+    lost-id gone:1 | lost-id gone:1 | -                          | an id that the runtime has not
+""")
 def test_one_container_whose_image_cannot_be_told_stops_everything(
     references: str, answered: str, in_doubt: str
 ) -> None:
@@ -202,17 +202,17 @@ def test_as_long_as_the_sandbox_image_is_unknown_no_image_is_removed() -> None:
 
 
 @rows("""
-    entries       known  listed  expected
-    plain         120    120     goes                 exactly old enough
-    plain         119    119     too_young (kubelet)  too young
-    plain         60     120     too_young (guard)    not to the kubelet
-    plain         60     119     too_young (kubelet)  to the kubelet too
-    pinned        500    500     pinned (kubelet)     pinned
-    plain pinned  500    500     pinned (kubelet)     the later pin
-    pinned plain  500    500     pinned (guard)       the earlier pin is ours
-    pinned kata   500    500     pinned (guard)       for one runtime handler
-    plain kata    500    500     goes                 for two, by one removal
-    """)
+    entries      | known | listed | expected            | what
+    plain        | 120   | 120    | goes                | exactly old enough
+    plain        | 119   | 119    | too_young (kubelet) | too young
+    plain        | 60    | 120    | too_young (guard)   | not to the kubelet
+    plain        | 60    | 119    | too_young (kubelet) | to the kubelet too
+    pinned       | 500   | 500    | pinned (kubelet)    | pinned
+    plain pinned | 500   | 500    | pinned (kubelet)    | the later pin
+    pinned plain | 500   | 500    | pinned (guard)      | the earlier pin is ours
+    pinned kata  | 500   | 500    | pinned (guard)      | for one runtime handler
+    plain kata   | 500   | 500    | goes                | for two, by one removal
+""")
 def test_why_an_image_stays(entries: str, known: str, listed: str, expected: str) -> None:
     """An age and a pin are the kubelet's, as far as it knows them; an id that is listed twice is
     one image. Seconds since it was first detected, and listed."""
@@ -264,21 +264,21 @@ RECORDS = {
 
 
 @rows("""
-    keep   record      part   expected
-    auto   not-pulled  all    app goes, unused goes  last
-    false  not-pulled  all    unused goes, app goes  like others
-    true   not-pulled  all    app goes, unused not_pulled (guard)  never
-    true   unknown     all    unused goes, app goes  it may have been pulled
-    true   pulled      all    unused goes, app goes  it was
-    true   never-used  all    unused goes, app goes  it may be on its way to the first pod
-    auto   never-used  all    unused goes, app goes  the same
-    auto   not-pulled  first  app goes, unused not_pulled (guard)  held back until nothing else is enough
-    auto   not-pulled  last   unused goes            and then alone
-    auto   not-pulled  age    app goes, unused not_pulled (guard)  for its age nothing needs its space
-    true   not-pulled  age    app goes, unused not_pulled (guard)  nor here
-    false  not-pulled  age    unused goes, app goes  like others
-    auto   not-pulled  exact  app goes, unused goes  a kubelet would remove it
-    """)
+    keep  | record     | part  | expected                            | what
+    auto  | not-pulled | all   | app goes, unused goes               | last
+    false | not-pulled | all   | unused goes, app goes               | like others
+    true  | not-pulled | all   | app goes, unused not_pulled (guard) | never
+    true  | unknown    | all   | unused goes, app goes               | it may have been pulled
+    true  | pulled     | all   | unused goes, app goes               | it was
+    true  | never-used | all   | unused goes, app goes               | it may be on its way to the first pod
+    auto  | never-used | all   | unused goes, app goes               | the same
+    auto  | not-pulled | first | app goes, unused not_pulled (guard) | held back until nothing else is enough
+    auto  | not-pulled | last  | unused goes                         | and then alone
+    auto  | not-pulled | age   | app goes, unused not_pulled (guard) | for its age nothing needs its space
+    true  | not-pulled | age   | app goes, unused not_pulled (guard) | nor here
+    false | not-pulled | age   | unused goes, app goes               | like others
+    auto  | not-pulled | exact | app goes, unused goes               | a kubelet would remove it
+""")
 def test_an_image_that_the_kubelet_did_not_pull_goes_last_or_never(
     keep: str, record: str, part: str, expected: str
 ) -> None:
@@ -300,13 +300,13 @@ def test_an_image_that_the_kubelet_did_not_pull_goes_last_or_never(
 
 
 @rows("""
-    count  records      stays
-    0      1 2 3 4      -        none
-    2      1 2 3 4      3 4      those that were detected last
-    9      1 2 3 4      1 2 3 4  all
-    2      5/9 5/8 5 5  1 2      of those detected together, the ones used last
-    1      5 5 5 5      4        equals go by id
-    """)
+    count | records     | stays   | what
+    0     | 1 2 3 4     | -       | none
+    2     | 1 2 3 4     | 3 4     | those that were detected last
+    9     | 1 2 3 4     | 1 2 3 4 | all
+    2     | 5/9 5/8 5 5 | 1 2     | of those detected together, the ones used last
+    1     | 5 5 5 5     | 4       | equals go by id
+""")
 def test_the_newest_of_a_repository_stay_and_the_older_ones_go(
     count: str, records: str, stays: str
 ) -> None:
@@ -323,13 +323,13 @@ def test_the_newest_of_a_repository_stay_and_the_older_ones_go(
 
 
 @rows("""
-    names                              repositories
-    busybox:1 docker.io/library/busybox:2  docker.io/library/busybox    short names
-    localhost:5000/app@sha256:abc      localhost:5000/app           a digest
-    a.example/app:old a.example/new:1  a.example/app a.example/new  in two
-    -                                  -                            in none
-    <none>:<none> <none>@<none>        -                            as Docker lists it
-    """)
+    names                                 | repositories                | what
+    busybox:1 docker.io/library/busybox:2 | docker.io/library/busybox   | short names
+    localhost:5000/app@sha256:abc         | localhost:5000/app          | a digest
+    a.example/app:old a.example/new:1     | a.example/app a.example/new | in two
+    -                                     | -                           | in none
+    <none>:<none> <none>@<none>           | -                           | as Docker lists it
+""")
 def test_the_repositories_of_an_image(names: str, repositories: str) -> None:
     """Whatever tag or digest; a short name is one of Docker Hub; one without a name is in none."""
     tags = names.replace("-", "").split()
@@ -340,20 +340,20 @@ def test_the_repositories_of_an_image(names: str, repositories: str) -> None:
 
 
 @rows("""
-    known  unused  mode     expected
-    90000  3601    guarded  maximum_age (kubelet) None     longer
-    90000  3600    guarded  within_limit (kubelet) 0.0     exactly as long
-    90000  3599    exact    within_limit (kubelet) 1.0     shorter
-    3      -       exact    maximum_age (kubelet) None     never used is old
-    3      -       guarded  too_young (guard) 117.0        not to us
-    120    -       guarded  within_limit (guard) 3480.0    from its detection
-    3600   -       guarded  within_limit (guard) 0.0       exactly so long
-    3601   -       guarded  maximum_age (kubelet) None     by both readings
-    60     1       guarded  too_young (kubelet) 60.0       the kubelet keeps it too
-    60     1       exact    within_limit (kubelet) 3599.0  no minimum age
-    7199   3601    old      too_young (guard) 1.0          a longer minimum age
-    7200   3601    old      maximum_age (kubelet) None     is inclusive
-    """)
+    known | unused | mode    | expected                      | what
+    90000 | 3601   | guarded | maximum_age (kubelet) None    | longer
+    90000 | 3600   | guarded | within_limit (kubelet) 0.0    | exactly as long
+    90000 | 3599   | exact   | within_limit (kubelet) 1.0    | shorter
+    3     | -      | exact   | maximum_age (kubelet) None    | never used is old
+    3     | -      | guarded | too_young (guard) 117.0       | not to us
+    120   | -      | guarded | within_limit (guard) 3480.0   | from its detection
+    3600  | -      | guarded | within_limit (guard) 0.0      | exactly so long
+    3601  | -      | guarded | maximum_age (kubelet) None    | by both readings
+    60    | 1      | guarded | too_young (kubelet) 60.0      | the kubelet keeps it too
+    60    | 1      | exact   | within_limit (kubelet) 3599.0 | no minimum age
+    7199  | 3601   | old     | too_young (guard) 1.0         | a longer minimum age
+    7200  | 3601   | old     | maximum_age (kubelet) None    | is inclusive
+""")
 def test_an_image_goes_for_its_age(known: str, unused: str, mode: str, expected: str) -> None:
     """So many seconds since its detection and its last use, by a maximum age of an hour; and how
     long it still has to wait. Exactly as the kubelet, or with our guards on age."""
@@ -520,20 +520,20 @@ def test_a_plan_is_the_kubelets_without_what_the_guards_keep(
 
 
 @rows("""
-    capacity             available            high  low  usage  target
-    1000                 150                  85    80   85     50      exactly at the high mark
-    1000                 159                  85    80   85     41      usage is rounded up
-    1000                 160                  85    80   84     None    below it
-    999                  159                  85    80   85     40      the target is rounded down
-    1000                 9                    100   80   100    191     100 acts below 1 % available
-    1000                 10                   100   80   99     None    not at 1 %
-    1000                 205                  80    80   80     -5      nothing may have to go
-    1000                 1200                 85    80   0      None    more than there is
-    1000                 None                 85    80   100    200     unknown is none
-    1000                 -1                   85    80   100    200     nor is less than none
-    1000                 1000                 0     0    0      0       everything is too much
-    9223372036854775807  4611686018427387904  50    50   50     -1      integers
-    """)
+    capacity            | available           | high | low | usage | target | what
+    1000                | 150                 | 85   | 80  | 85    | 50     | exactly at the high mark
+    1000                | 159                 | 85   | 80  | 85    | 41     | usage is rounded up
+    1000                | 160                 | 85   | 80  | 84    | None   | below it
+    999                 | 159                 | 85   | 80  | 85    | 40     | the target is rounded down
+    1000                | 9                   | 100  | 80  | 100   | 191    | 100 acts below 1 % available
+    1000                | 10                  | 100  | 80  | 99    | None   | not at 1 %
+    1000                | 205                 | 80   | 80  | 80    | -5     | nothing may have to go
+    1000                | 1200                | 85   | 80  | 0     | None   | more than there is
+    1000                | None                | 85   | 80  | 100   | 200    | unknown is none
+    1000                | -1                  | 85   | 80  | 100   | 200    | nor is less than none
+    1000                | 1000                | 0    | 0   | 0     | 0      | everything is too much
+    9223372036854775807 | 4611686018427387904 | 50   | 50  | 50    | -1     | integers
+""")
 def test_usage_is_rounded_up_and_the_target_is_the_low_mark(
     capacity: str, available: str, high: str, low: str, usage: str, target: str
 ) -> None:
@@ -579,15 +579,15 @@ def test_less_than_the_target_is_an_event() -> None:
 
 
 @rows("""
-    size_bytes        text
-    0                 0 B         nothing
-    1023              1023 B      whole bytes
-    1024              1.0 KiB     one decimal
-    1048575           1024.0 KiB  rounded up
-    1048576           1.0 MiB     a MiB
-    2415919104        2.2 GiB     rounded down
-    5497558138880000  5000.0 TiB  the largest unit
-    """)
+    size_bytes       | text       | what
+    0                | 0 B        | nothing
+    1023             | 1023 B     | whole bytes
+    1024             | 1.0 KiB    | one decimal
+    1048575          | 1024.0 KiB | rounded up
+    1048576          | 1.0 MiB    | a MiB
+    2415919104       | 2.2 GiB    | rounded down
+    5497558138880000 | 5000.0 TiB | the largest unit
+""")
 def test_sizes_for_people_have_one_decimal_from_1_kib_on(size_bytes: str, text: str) -> None:
     """As the kubelet writes them."""
     assert human_size(int(size_bytes)) == text

@@ -206,13 +206,13 @@ def test_what_was_remembered_is_confirmed_or_gone() -> None:
 
 
 @rows("""
-    pulled  first_detected  last_used  listed
-    -       -500            -100       -500    nobody says when
-    4400    -500            -100       -500    there for longer than remembered
-    4610    -290            -100       10      used since it was pulled
-    4860    -40             -          10      the use was another image's
-    9000    10              -          10      as young as can be
-    """)
+    pulled | first_detected | last_used | listed | what
+    -      | -500           | -100      | -500   | nobody says when
+    4400   | -500           | -100      | -500   | there for longer than remembered
+    4610   | -290           | -100      | 10     | used since it was pulled
+    4860   | -40            | -         | 10     | the use was another image's
+    9000   | 10             | -         | 10     | as young as can be
+""")
 def test_what_was_brought_back_is_no_older_than_the_witness_says(
     pulled: str, first_detected: str, last_used: str, listed: str
 ) -> None:
@@ -243,17 +243,17 @@ def test_what_was_pulled_again_while_no_process_looked_has_returned() -> None:
 
 @pytest.mark.regression
 @rows("""
-    pulled  ago   showed       first_detected
-    4100    -     -            100             nobody knows what the wall clock showed before
-    4100    600   4400         -500            known for 600 s: there for those
-    4100    9000  -4000        -800            known for longer than the image is there
-    4100    9000  -4600        -200            10 min ahead since: pulled 5 min ago, or 15
-    4100    9000  -7600        100             an hour ahead since: just now, for all that is known
-    4100    9000  -400         -800            set back since: 15 min ago at least
-    4100    50    -1000000000  100             a clock that began in 1938
-    5000    9000  -4000        100             now
-    9000    9000  -4000        100             in the future
-    """)
+    pulled | ago  | showed      | first_detected | what
+    4100   | -    | -           | 100            | nobody knows what the wall clock showed before
+    4100   | 600  | 4400        | -500           | known for 600 s: there for those
+    4100   | 9000 | -4000       | -800           | known for longer than the image is there
+    4100   | 9000 | -4600       | -200           | 10 min ahead since: pulled 5 min ago, or 15
+    4100   | 9000 | -7600       | 100            | an hour ahead since: just now, for all that is known
+    4100   | 9000 | -400        | -800           | set back since: 15 min ago at least
+    4100   | 50   | -1000000000 | 100            | a clock that began in 1938
+    5000   | 9000 | -4000       | 100            | now
+    9000   | 9000 | -4000       | 100            | in the future
+""")
 def test_a_witness_counts_as_far_as_the_monotonic_clock_can_vouch_for_it(
     pulled: str, ago: str, showed: str, first_detected: str
 ) -> None:
@@ -377,17 +377,17 @@ JUDGED = {
 
 
 @rows("""
-    came  found                               known
-    4000  no record                           False              it was not
-    4000  a record                            True               it was
-    4000  unknown, no record                  None False         once they are known
-    4000  may be missing, no record           None None          decided: not known
-    4000  no record, a record                 False True         pulled later
-    4000  a record, no record                 True True          pruned later
-    4000  no record, may be missing, unknown  False False False  once for all
-    -     no record, a record                 None True          nobody says when it came
-    4000  no record, gone, a record, gone, no record  False True False   anew
-    """)
+    came | found                                      | known             | what
+    4000 | no record                                  | False             | it was not
+    4000 | a record                                   | True              | it was
+    4000 | unknown, no record                         | None False        | once they are known
+    4000 | may be missing, no record                  | None None         | decided: not known
+    4000 | no record, a record                        | False True        | pulled later
+    4000 | a record, no record                        | True True         | pruned later
+    4000 | no record, may be missing, unknown         | False False False | once for all
+    -    | no record, a record                        | None True         | nobody says when it came
+    4000 | no record, gone, a record, gone, no record | False True False  | anew
+""")
 def test_whether_an_image_was_pulled_is_decided_once(came: str, found: str, known: str) -> None:
     """By what is known of the kubelet's records in detections one after the other. A missing record
     shows it only while none can be missing; one that was seen shows it for good."""

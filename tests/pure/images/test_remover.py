@@ -100,17 +100,17 @@ IN_USE = Refused(Reason.IN_USE, Result.IN_USE)
 
 
 @rows("""
-    happens                   newest  answer
-    -                         0       ready                 nothing
-    spec app.test/app:1       0       in_use                a spec names it
-    spec app.test/app:2       0       ready                 a spec names another
-    runs 1                    0       in_use                it is in use
-    runs                      0       unresolved_image      what is in use cannot be told
-    gone 3 4 5 6 7 8          2       ready                 so many newer ones are there
-    gone 2 3 4 5 6 7 8 9      2       newest_of_repository  a newer one has vanished
-    tags 10 app.test/other:1  9       newest_of_repository  the name of a newer one has moved
-    tags 1 app.test/app:1 app.test/promoted:1  1       newest_of_repository  the newest of another
-    """)
+    happens                                   | newest | answer               | what
+    -                                         | 0      | ready                | nothing
+    spec app.test/app:1                       | 0      | in_use               | a spec names it
+    spec app.test/app:2                       | 0      | ready                | a spec names another
+    runs 1                                    | 0      | in_use               | it is in use
+    runs                                      | 0      | unresolved_image     | what is in use cannot be told
+    gone 3 4 5 6 7 8                          | 2      | ready                | so many newer ones are there
+    gone 2 3 4 5 6 7 8 9                      | 2      | newest_of_repository | a newer one has vanished
+    tags 10 app.test/other:1                  | 9      | newest_of_repository | the name of a newer one has moved
+    tags 1 app.test/app:1 app.test/promoted:1 | 1      | newest_of_repository | the newest of another
+""")
 def test_an_image_that_is_wanted_by_now_is_kept(happens: str, newest: str, answer: str) -> None:
     """By a spec, by a container, or as one of the newest of its repository: what has changed since
     the plan counts."""

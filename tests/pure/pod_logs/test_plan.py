@@ -75,34 +75,34 @@ def told(plan: Plan) -> str:
 
 @pytest.mark.regression
 @rows("""
-    name         pods              mode           age   runtime  expected
-    ns_name_u    alive             kubelet guard  0     u        stays, pod_alive (kubelet)         a pod that the kubelet lists
-    ns_name_u    terminated        kubelet guard  0     u        stays, pod_alive (kubelet)         terminated, not deleted
-    ns_name_u    deleted           kubelet guard  0     u        stays, pod_alive (kubelet)         deleted, not terminated
-    ns_name_u    over              kubelet guard  0     u        goes, pod_terminated (kubelet)     deleted and terminated, however young
-    ns_name_u    evicted           kubelet guard  0     u        goes, pod_evicted (kubelet)        evicted
-    ns_name_u    unlisted          kubelet        0     u        goes, pod_gone (kubelet)           not known, whatever the runtime has
-    ns_name_u.x  unlisted          kubelet        0     u        goes, pod_gone (kubelet)           a file as well as a directory
-    ns_name_u    unlisted-present  kubelet guard  3600  -        stays, pod_alive (guard)           the pod may be about to start
-    ns_name_u    not-ready         kubelet guard  3600  -        stays, held_off (kubelet)          not all sources have delivered
-    lost+found   not-ready         kubelet guard  3600  -        stays, held_off (kubelet)          whatever its name
-    u            unlisted          kubelet guard  3600  -        stays, not_kubelets (guard)        a UID alone
-    lost+found   evicted           kubelet guard  3600  -        stays, not_kubelets (guard)        of the filesystem
-    name_u       evicted           kubelet guard  3600  -        stays, not_kubelets (guard)        a part is missing
-    ns_name_     evicted           kubelet guard  3600  -        stays, not_kubelets (guard)        no UID
-    ns_name_u_x  evicted           kubelet guard  3600  -        stays, not_kubelets (guard)        a part too many
-    NS_name_u    evicted           kubelet guard  3600  -        stays, not_kubelets (guard)        no namespace
-    ns_name_u    absent            guard          3600  -        goes, pod_gone (guard)             gone
-    ns_name_u    unlisted          guard          10    -        goes, pod_gone (guard)             unchanged for 10 s
-    ns_name_u    absent            guard          9.9   -        stays, too_young (guard)           for less
-    ns_name_u    absent            guard          -60   -        stays, too_young (guard)           of the future
-    ns_name_u    absent            guard          3600  u        stays, has_containers (guard)      the runtime has something of it
-    ns_name_u    absent            guard          3600  ?        stays, incomplete_listing (guard)  or cannot tell
-    u            absent            guard          3600  -        stays, not_kubelets (guard)        no name of the kubelet's
-    ns_name_u    present           guard          3600  -        stays, pod_alive (guard)           its directory is there
-    ns_name_u    unreadable        guard          3600  -        stays, pod_alive (guard)           or cannot be read
-    ns_name_u    doubted           guard          3600  -        stays, pod_unknown (guard)         or is not believed
-    """)
+    name        | pods             | mode          | age  | runtime | expected                          | what
+    ns_name_u   | alive            | kubelet guard | 0    | u       | stays, pod_alive (kubelet)        | a pod that the kubelet lists
+    ns_name_u   | terminated       | kubelet guard | 0    | u       | stays, pod_alive (kubelet)        | terminated, not deleted
+    ns_name_u   | deleted          | kubelet guard | 0    | u       | stays, pod_alive (kubelet)        | deleted, not terminated
+    ns_name_u   | over             | kubelet guard | 0    | u       | goes, pod_terminated (kubelet)    | deleted and terminated, however young
+    ns_name_u   | evicted          | kubelet guard | 0    | u       | goes, pod_evicted (kubelet)       | evicted
+    ns_name_u   | unlisted         | kubelet       | 0    | u       | goes, pod_gone (kubelet)          | not known, whatever the runtime has
+    ns_name_u.x | unlisted         | kubelet       | 0    | u       | goes, pod_gone (kubelet)          | a file as well as a directory
+    ns_name_u   | unlisted-present | kubelet guard | 3600 | -       | stays, pod_alive (guard)          | the pod may be about to start
+    ns_name_u   | not-ready        | kubelet guard | 3600 | -       | stays, held_off (kubelet)         | not all sources have delivered
+    lost+found  | not-ready        | kubelet guard | 3600 | -       | stays, held_off (kubelet)         | whatever its name
+    u           | unlisted         | kubelet guard | 3600 | -       | stays, not_kubelets (guard)       | a UID alone
+    lost+found  | evicted          | kubelet guard | 3600 | -       | stays, not_kubelets (guard)       | of the filesystem
+    name_u      | evicted          | kubelet guard | 3600 | -       | stays, not_kubelets (guard)       | a part is missing
+    ns_name_    | evicted          | kubelet guard | 3600 | -       | stays, not_kubelets (guard)       | no UID
+    ns_name_u_x | evicted          | kubelet guard | 3600 | -       | stays, not_kubelets (guard)       | a part too many
+    NS_name_u   | evicted          | kubelet guard | 3600 | -       | stays, not_kubelets (guard)       | no namespace
+    ns_name_u   | absent           | guard         | 3600 | -       | goes, pod_gone (guard)            | gone
+    ns_name_u   | unlisted         | guard         | 10   | -       | goes, pod_gone (guard)            | unchanged for 10 s
+    ns_name_u   | absent           | guard         | 9.9  | -       | stays, too_young (guard)          | for less
+    ns_name_u   | absent           | guard         | -60  | -       | stays, too_young (guard)          | of the future
+    ns_name_u   | absent           | guard         | 3600 | u       | stays, has_containers (guard)     | the runtime has something of it
+    ns_name_u   | absent           | guard         | 3600 | ?       | stays, incomplete_listing (guard) | or cannot tell
+    u           | absent           | guard         | 3600 | -       | stays, not_kubelets (guard)       | no name of the kubelet's
+    ns_name_u   | present          | guard         | 3600 | -       | stays, pod_alive (guard)          | its directory is there
+    ns_name_u   | unreadable       | guard         | 3600 | -       | stays, pod_alive (guard)          | or cannot be read
+    ns_name_u   | doubted          | guard         | 3600 | -       | stays, pod_unknown (guard)        | or is not believed
+""")
 def test_what_is_not_named_as_the_kubelet_names_it_is_kept(
     name: str, pods: str, mode: str, age: str, runtime: str, expected: str
 ) -> None:
@@ -205,19 +205,19 @@ ANSWERS: dict[str, StatusAnswer] = {answer.value: answer for answer in (*NoState
 
 
 @rows("""
-    answer                guarded                            kubelet
-    no_container          goes, dangling (kubelet)           goes, dangling (kubelet)           the container is gone
-    EXITED                goes, dangling (kubelet)           goes, dangling (kubelet)           it has exited
-    RUNNING               stays, rotating (kubelet)          stays, rotating (kubelet)          its log may be rotating
-    CREATED               stays, rotating (kubelet)          stays, rotating (kubelet)          as well
-    UNKNOWN               stays, rotating (kubelet)          stays, rotating (kubelet)          as well
-    no_status             stays, unknown_state (kubelet)     stays, unknown_state (kubelet)     an answer without a status
-    error                 stays, incomplete_listing (guard)  goes, dangling (kubelet)           the runtime may only be down
-    none                  stays, incomplete_listing (guard)  stays, incomplete_listing (guard)  it was not asked
-    EXITED target_exists  stays, target_exists (kubelet)     stays, target_exists (kubelet)     it leads somewhere
-    EXITED unreadable     stays, unreadable (kubelet)        stays, unreadable (kubelet)        that is not known
-    EXITED not_kubelets   stays, not_kubelets (guard)        stays, not_kubelets (guard)        it is not the kubelet's
-    """)
+    answer               | guarded                           | kubelet                           | what
+    no_container         | goes, dangling (kubelet)          | goes, dangling (kubelet)          | the container is gone
+    EXITED               | goes, dangling (kubelet)          | goes, dangling (kubelet)          | it has exited
+    RUNNING              | stays, rotating (kubelet)         | stays, rotating (kubelet)         | its log may be rotating
+    CREATED              | stays, rotating (kubelet)         | stays, rotating (kubelet)         | as well
+    UNKNOWN              | stays, rotating (kubelet)         | stays, rotating (kubelet)         | as well
+    no_status            | stays, unknown_state (kubelet)    | stays, unknown_state (kubelet)    | an answer without a status
+    error                | stays, incomplete_listing (guard) | goes, dangling (kubelet)          | the runtime may only be down
+    none                 | stays, incomplete_listing (guard) | stays, incomplete_listing (guard) | it was not asked
+    EXITED target_exists | stays, target_exists (kubelet)    | stays, target_exists (kubelet)    | it leads somewhere
+    EXITED unreadable    | stays, unreadable (kubelet)       | stays, unreadable (kubelet)       | that is not known
+    EXITED not_kubelets  | stays, not_kubelets (guard)       | stays, not_kubelets (guard)       | it is not the kubelet's
+""")
 def test_a_dangling_link_is_removed_by_the_state_of_its_container(
     answer: str, guarded: str, kubelet: str
 ) -> None:
@@ -256,17 +256,17 @@ def test_links_come_by_name() -> None:
 
 @pytest.mark.regression
 @rows("""
-    name                   container_id
-    p_ns_app-a1b2c3d4.log  a1b2c3d4      an id
-    p-x_ns_app-a1b2c3.log  a1b2c3        a part of it
-    p_ns_app-a1b2c.log     -             too short
-    p_ns_app-.log          -             nothing
-    short.log              -             no name of a link
-    app-a1b2c3.log         -             no pod
-    p_app-a1b2c3.log       -             no namespace
-    P_ns_app-a1b2c3.log    -             another spelling
-    _ns_app-a1b2c3.log     -             an empty pod
-    """)
+    name                  | container_id | what
+    p_ns_app-a1b2c3d4.log | a1b2c3d4     | an id
+    p-x_ns_app-a1b2c3.log | a1b2c3       | a part of it
+    p_ns_app-a1b2c.log    | -            | too short
+    p_ns_app-.log         | -            | nothing
+    short.log             | -            | no name of a link
+    app-a1b2c3.log        | -            | no pod
+    p_app-a1b2c3.log      | -            | no namespace
+    P_ns_app-a1b2c3.log   | -            | another spelling
+    _ns_app-a1b2c3.log    | -            | an empty pod
+""")
 def test_a_link_that_no_kubelet_has_named_is_not_of_its_form(name: str, container_id: str) -> None:
     """The id is what follows the last dash."""
     assert is_kubelets_symlink(name.encode()) is (container_id != "-")

@@ -164,23 +164,23 @@ STAGES: dict[str, Callable[[LogTree], Stage]] = {
 
 
 @rows("""
-    planned      happens                 answer              removal
-    pod          -                       -                   gone     nothing
-    link         -                       -                   gone     nothing to a link
-    pod          alive                   pod_alive           gone     the pod is there
-    pod          touch pod/new           too_young           kept     a file was made
-    pod          move pod, mkdir pod     too_young           kept     another directory
-    pod          move root               -                   nothing  no root
-    pod          move root, touch root   unreadable          kept     a file for a root
-    link         RUNNING                 rotating            gone     it runs
-    link         EXITED                  -                   gone     it has exited
-    link         touch log               target_exists       kept     its log is back
-    link         move link, dangle link  too_young           kept     another link
-    link         move link, touch link   -                   nothing  a file for a link
-    link         move links              -                   nothing  no directory of links
-    link         away                    incomplete_listing  gone     the runtime is down
-    link, known  away                    -                   gone     to the kubelet it has no container
-    """)
+    planned     | happens                | answer             | removal | what
+    pod         | -                      | -                  | gone    | nothing
+    link        | -                      | -                  | gone    | nothing to a link
+    pod         | alive                  | pod_alive          | gone    | the pod is there
+    pod         | touch pod/new          | too_young          | kept    | a file was made
+    pod         | move pod, mkdir pod    | too_young          | kept    | another directory
+    pod         | move root              | -                  | nothing | no root
+    pod         | move root, touch root  | unreadable         | kept    | a file for a root
+    link        | RUNNING                | rotating           | gone    | it runs
+    link        | EXITED                 | -                  | gone    | it has exited
+    link        | touch log              | target_exists      | kept    | its log is back
+    link        | move link, dangle link | too_young          | kept    | another link
+    link        | move link, touch link  | -                  | nothing | a file for a link
+    link        | move links             | -                  | nothing | no directory of links
+    link        | away                   | incomplete_listing | gone    | the runtime is down
+    link, known | away                   | -                  | gone    | to the kubelet it has no container
+""")
 def test_what_has_changed_since_the_plan_stays_there(
     tree: LogTree, planned: str, happens: str, answer: str, removal: str
 ) -> None:
