@@ -30,7 +30,7 @@ from reclaim.evidence.pod_list import (
     NotYet,
     parse_pod_list,
 )
-from reclaim.evidence.states import PodStates, RootIdentity
+from reclaim.evidence.states import PodStates
 from reclaim.images.plan import SpaceDecision, not_enough_freed
 from reclaim.kubelet.pods import KubeletPods
 from reclaim.kubelet.pods_api import LARGEST_LIST_BYTES, pod_list_of
@@ -60,6 +60,7 @@ from tests.pure.evidence.test_pod_list import (
     pod,
 )
 from tests.pure.values import SteppedClock, container, image
+from tests.rows import rows
 
 # ---- the list of pods beside the directories
 
@@ -246,42 +247,6 @@ def test_a_list_tells_for_a_second_what_specs_name(make_node: Callable[..., Node
     assert node.asked == 3
 
 
-class Directories(KubeletDirectories):
-    """The kubelet's directories in memory."""
-
-    def __init__(self, present: frozenset[str] | None):
-        super().__init__("/var/lib/kubelet")
-        self._present = present
-
-    def pod_states(self) -> PodStates:
-        """All directories."""
-        return PodStates(self._present, identity=RootIdentity((1, 1), (1, 2)))
-
-
-uids = st.sampled_from(["one", "two", "three", "four"])
-
-
-@given(
-    st.frozensets(uids) | st.none(),
-    st.dictionaries(uids, st.sampled_from(["Running", "Succeeded", "Failed"])),
-    st.sampled_from(["answers", *BODIES]),
-    uids,
-)
-def test_the_list_never_makes_more_pods_gone(
-    present: frozenset[str] | None, phases: dict[str, str], how: str, uid: str
-) -> None:
-    """A pod that is gone with it is gone by the directories too; a pod that it terminates, it lists
-    as terminated."""
-    node, alone = Node(Directories(present), **phases), PodStates(present)
-    node.fails(how)
-    states = node.observed()
-    assert states.known is (how == "answers" and present is not None)
-    assert (node.pods.list_problem is None) is states.known
-    assert max(states.gone(uid), node.pods.gone(uid)) <= alone.gone(uid)
-    if states.runtime_should_be_removed(uid) and not alone.gone(uid):
-        assert phases[uid] in ("Succeeded", "Failed")
-
-
 # ---- the Pods API; answers are encoded by the field numbers in Kubernetes' source, not by our messages
 
 IMAGE_ID = {
@@ -441,15 +406,14 @@ def runs(one: Image, made_at: float) -> Container:
     return made._replace(created_at_ns=int(made_at * 1e9))
 
 
-@pytest.mark.parametrize(
-    ("records", "begins"),
-    [
-        (APP.id, ""),
-        (DIGEST, ""),
-        (APP.repo_tags[0], ""),
-        *(("", name) for name in ("registry.example/app", DIGEST)),
-    ],
-)
+@rows("""
+    records                                                                                      | begins
+    sha256:0000000100000000000000000000000000000000000000000000000000000000                      |
+    registry.example/app@sha256:dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd |
+    registry.example/app:1                                                                       |
+                                                                                                 | registry.example/app
+                                                                                                 | registry.example/app@sha256:dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd
+""")
 def test_what_has_a_record_was_pulled(kubelet: Kubelet, records: str, begins: str) -> None:
     """By id, digest or name, as the runtime answers to a pull, whatever the version, also where it
     is being written. A pull that has begun counts: its record may not be there yet."""

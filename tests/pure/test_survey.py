@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from eviction.records.attribution import About, Attribution, Remark, Share, Use
 from eviction.records.json_shapes import to_json
@@ -44,6 +42,7 @@ from signals.types import (
 from tests.expected import expect
 from tests.pure.values import GIB, KIB, MIB, SteppedClock, observations_of, seen_filesystems
 from tests.repository import ROOT
+from tests.rows import rows
 
 NODEFS, IMAGEFS, CONTAINERFS = map(FilesystemRole, ("nodefs", "imagefs", "containerfs"))
 UID = "0f5ab5a0-1b1e-4a4e-9d3c-0123456789ab"
@@ -181,38 +180,12 @@ def test_each_filesystem_has_the_parts_that_are_on_it() -> None:
     assert to_json(images)["remarks"] == [said]
 
 
-SIZES = st.integers(0, 10 * 1024)
-
-
-@given(
-    SIZES,
-    st.lists(st.tuples(st.sampled_from(list(Reason)), SIZES), max_size=6),
-    *[st.none() | SIZES] * 3,
-    st.dictionaries(st.sampled_from("abc"), SIZES),
-)
-def test_no_part_is_negative_and_the_parts_are_all_that_is_used(
-    used: int,
-    images: list[tuple[Reason, int]],
-    reported: int | None,
-    store: int | None,
-    content: int | None,
-    layers: dict[str, int],
-) -> None:
-    """For any measurement: everything else is the rest, and 0 where the parts exceed what is used."""
-    measured = having(
-        store_reported=reported,
-        store=TreeUsage() if store is None else tree(store),
-        content=TreeUsage() if content is None else tree(content),
-        writable_layers=layers,
-    )
-    objects = outcomes(", ".join(f"{reason} {size}" for reason, size in images))
-    (answer,) = attribute(seen({1: used * MIB}), objects, measured)
-    *others, rest = (share.bytes for share in answer.shares)
-    assert all(size >= 0 for size in others)
-    assert (answer.shares[-1].use, rest) == (Use.ELSE, max(answer.used - sum(others), 0))
-
-
-@pytest.mark.parametrize(("deleted", "unseen", "part"), [(3, None, 3), (3, "one", 3), (9, None, 8)])
+@rows("""
+    deleted | unseen | part
+    3       |        | 3
+    3       | one    | 3
+    9       |        | 8
+""")
 def test_deleted_files_that_are_open_are_a_part_of_their_own(
     deleted: int, unseen: str | None, part: int
 ) -> None:
@@ -229,18 +202,16 @@ def test_deleted_files_that_are_open_are_a_part_of_their_own(
     assert shares(found)["else"] == (8 - part) * 1024
 
 
-@pytest.mark.parametrize(
-    ("names", "use"),
-    [
-        ("default_web_uid-live/app/0.log", Use.LOGS_LIVE),
-        ("default_web_uid-live/app/0.log.20260101-120000", Use.LOGS_ROTATED),
-        ("default_web_uid-live/app/0.log.20260101-120000.gz", Use.LOGS_ROTATED),
-        ("default_web_uid-gone/app/0.log.20260101-120000", Use.LOGS_OF_GONE_PODS),
-        ("default_web_uid-gone", Use.LOGS_OF_GONE_PODS),
-        ("default_web_uid-live/app.log.d/0.log", Use.LOGS_LIVE),
-        ("stray.log.1", Use.LOGS_LIVE),
-    ],
-)
+@rows("""
+    names                                             | use
+    default_web_uid-live/app/0.log                    | LOGS_LIVE
+    default_web_uid-live/app/0.log.20260101-120000    | LOGS_ROTATED
+    default_web_uid-live/app/0.log.20260101-120000.gz | LOGS_ROTATED
+    default_web_uid-gone/app/0.log.20260101-120000    | LOGS_OF_GONE_PODS
+    default_web_uid-gone                              | LOGS_OF_GONE_PODS
+    default_web_uid-live/app.log.d/0.log              | LOGS_LIVE
+    stray.log.1                                       | LOGS_LIVE
+""")
 def test_a_log_is_live_rotated_or_of_a_gone_pod(names: str, use: Use) -> None:
     """By the pod's UID in the name of its directory, and the kubelet's names of rotated logs."""
     assert class_of_log(names.split("/"), lambda uid: uid == "uid-gone") is use

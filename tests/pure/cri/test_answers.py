@@ -23,6 +23,7 @@ from reclaim.types import AnsweredLate, ConnectionLost, RemovalFailed, RuntimeUn
 from reclaim.workers import Workers
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container
+from tests.rows import rows
 
 # ---- messages
 
@@ -116,15 +117,13 @@ def test_an_image_is_as_old_as_its_directory_and_an_artifact_as_its_manifest(ima
     ] * 3
 
 
-@pytest.mark.parametrize(
-    ("reported", "store"),
-    [
-        ("/var/lib/containers/storage/overlay-images", "/var/lib/containers/storage"),
-        ("/var/lib/containers/storage/overlay-containers/", "/var/lib/containers/storage"),
-        ("/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs",) * 2,
-        ("/var/lib/docker/", "/var/lib/docker"),
-    ],
-)
+@rows("""
+    reported                                                   | store
+    /var/lib/containers/storage/overlay-images                 | /var/lib/containers/storage
+    /var/lib/containers/storage/overlay-containers/            | /var/lib/containers/storage
+    /var/lib/containerd/io.containerd.snapshotter.v1.overlayfs | /var/lib/containerd/io.containerd.snapshotter.v1.overlayfs
+    /var/lib/docker/                                           | /var/lib/docker
+""")
 def test_the_content_is_beside_what_cri_o_reports(reported: str, store: str) -> None:
     """Other runtimes report the directory that holds it."""
     assert store_of(reported) == store

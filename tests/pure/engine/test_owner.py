@@ -7,7 +7,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -38,6 +37,7 @@ from signals.types import Signal
 from tests.pure.engine.site import IMAGES, Defective, Site, record_of, told
 from tests.pure.values import SteppedClock, on_new_thread, threshold
 from tests.reclaimd_process import came_true
+from tests.rows import rows
 from tests.thread_limit import no_thread_starts
 
 LONGEST_SECONDS = 60.0
@@ -375,7 +375,11 @@ def test_a_stop_is_noticed_while_a_plan_hangs() -> None:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize(("names", "result"), [("AB", Result.REMOVED), ("A", Result.PARKED)])
+@rows("""
+    names | result
+    AB    | REMOVED
+    A     | PARKED
+""")
 def test_a_stop_waits_for_what_its_pass_has_given_up(names: str, result: Result) -> None:
     """Or what it still waits for. It is not over before the runtime has answered, and nothing else
     is sent. Who pauses meanwhile learns that one removal is under way."""
@@ -397,46 +401,3 @@ def test_a_stop_waits_for_what_its_pass_has_given_up(names: str, result: Result)
         assert [each.verdict.reason for each in function.kept] == [Reason.STOPPING] * names.count(
             "B"
         )
-
-
-def test_whoever_still_waits_at_the_end_is_answered_and_nothing_is_sent() -> None:
-    """A pass that plans, one that waits for its turn, and one that is asked for after the stop."""
-    with on_threads("A") as site:
-        site.hang_at(Plan)
-        with running(site):
-            wanted = [site.want_until(Plan), site.want(10)]
-        wanted.append(replace(wanted[0], record=Future()))
-        site.owner.post(wanted[-1])
-        site.owner.refuse_the_rest()
-        assert all(each.record.done() for each in wanted)
-        assert site.store.sent == []
-
-
-def test_commands_that_wait_while_a_removal_hangs_are_told_of_the_end() -> None:
-    """One whose removal is not answered in time for the end, and one that waits for its turn behind
-    it: neither has a record, and each learns why. What was sent stays claimed, and nothing else is
-    sent."""
-    with on_threads("AB") as site:
-        site.hang_at(Send)
-        refused: list[str] = []
-
-        def wait(each: PassWanted) -> None:
-            try:
-                site.owner.until(each.record.done)
-                each.record.result()
-            except EvictionError as error:
-                refused.append(str(error))
-
-        with running(site):
-            wanted = [site.want_until(Send), site.want(20)]
-            assert came_true(lambda: site.owner.world.wanted == (wanted[1],))
-            waiting = [threading.Thread(target=wait, args=(each,)) for each in wanted]
-            for thread in waiting:
-                thread.start()
-        assert not site.owner.drained(0.01)
-        site.owner.refuse_the_rest()
-        for thread in waiting:
-            thread.join(LONGEST_SECONDS)
-        assert refused == ["it is stopping"] * 2
-        assert len([job for job in site.jobs if isinstance(job, Send)]) == 1
-        assert len(site.owner.world.removals) == 1

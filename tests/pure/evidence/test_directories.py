@@ -244,65 +244,6 @@ def test_the_right_directories_are_believed_again(present: frozenset[str], holds
     assert why(states, held(f"{inside} runs:{min(present)}@10"), THERE) == "-"
 
 
-class Kept:
-    """A provider over directories in memory, which a test exchanges."""
-
-    def __init__(self) -> None:
-        self.at: RootIdentity | None = HERE
-
-        class Source(KubeletDirectories):
-            """One pod."""
-
-            def pod_states(source) -> PodStates:  # noqa: N805 # within a method
-                """All."""
-                return PodStates(frozenset({"one"}), identity=self.at)
-
-        self.pods = KubeletPods(Source("/var/lib/kubelet"), SteppedClock())
-
-    def compare(self, text: str | None) -> PodStates:
-        """One comparison."""
-        read = self.pods.read().merge(self.pods.read())
-        return self.pods.compared(read, None if text is None else held(text))
-
-    def says(self) -> str:
-        """Whether a pod without directory is gone, in the list of all and one by one, and why not."""
-        gone = self.pods.pod_states().gone("two"), self.pods.gone("two")
-        doubt = self.pods.doubt
-        assert gone == (doubt is None,) * 2
-        return "gone" if doubt is None else doubt.why
-
-
-def test_belief_is_given_by_a_comparison_and_on_one_root() -> None:
-    """Before the first one nothing is gone. A check in other directories, or in none, is a doubt,
-    which stays until the first are back and compared; that a pod has appeared is none. Missing
-    lists neither give belief nor take it, but what was read with them is not believed."""
-    kept = Kept()
-    assert kept.says() == Why.NOT_COMPARED
-    assert not kept.compare(None).gone("two")
-    assert kept.compare("runs:one").gone("two")
-    assert kept.says() == "gone"
-    assert not kept.pods.gone("one")
-    for at, doubt in ((THERE, Why.EXCHANGED), (None, Why.UNREADABLE)):
-        kept.at = at
-        assert not kept.pods.gone("two")
-        assert kept.says() == doubt
-        kept.at = HERE
-        assert kept.says() == doubt
-        assert kept.compare("dead:one").gone("two")
-        assert kept.says() == "gone"
-    kept.compare("runs:one runs:two")
-    assert kept.says() == Why.RUNS_WITHOUT
-    kept.compare("runs:one")
-    assert not kept.compare(None).gone("two")
-    assert kept.says() == "gone"
-    before = kept.pods.read()
-    kept.at = THERE
-    both = kept.pods.compared(before.merge(kept.pods.read()), held("runs:one"))
-    assert both.doubt is not None
-    assert both.doubt.why == Why.EXCHANGED
-    assert not both.gone("two")
-
-
 # ---- states, and directories on a disk
 
 

@@ -375,24 +375,6 @@ def test_any_json_is_a_list_or_refused(document: object) -> None:
         assert refusal(body).isprintable()
 
 
-@given(
-    st.lists(st.sampled_from(["Running", "Failed", "Succeeded"]), max_size=6),
-    st.integers(0, 6),
-    documents,
-)
-def test_a_list_is_never_read_in_part(phases: list[str], at: int, intruder: object) -> None:
-    """With anything among valid pods, either all of them are in the result, or there is none."""
-    items: list[object] = [
-        pod(phase, ENDED, uid=f"uid-{index}") for index, phase in enumerate(phases)
-    ]
-    items.insert(at, intruder)
-    try:
-        states = parse_pod_list(listed(*items)).states
-    except KubeletAnswerError:
-        return
-    assert {f"uid-{index}" for index in range(len(phases))} <= set(states)
-
-
 @given(st.integers(min_value=0), st.binary(max_size=200))
 def test_a_list_cut_anywhere_is_refused(at: int, noise: bytes) -> None:
     """Only with its last byte it is complete; and so are bytes that are none."""

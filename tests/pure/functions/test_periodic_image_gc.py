@@ -7,7 +7,6 @@ Source: kubelet, `pkg/kubelet/images/image_gc_manager.go` (GarbageCollect).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,6 +35,7 @@ from tests.inline import Inline, configured, disk_with
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import MIB, SteppedClock, container, image, image_id
+from tests.rows import rows
 
 CAPACITY = 1000  # MiB
 NOW, HOUR = 100_000.0, 3600.0
@@ -208,7 +208,11 @@ def test_a_disk_that_cannot_be_read_ends_the_pass(failure: Exception) -> None:
     assert (reclaim.outcomes, event) == ((), None)
 
 
-@pytest.mark.parametrize(("available", "readings"), [(500, 1), (170, 1)])
+@rows("""
+    available | readings
+    500       | 1
+    170       | 1
+""")
 def test_the_maximum_age_is_applied_first_and_the_disk_is_read_after_it(
     available: int, readings: int
 ) -> None:
@@ -248,17 +252,6 @@ def test_an_image_that_is_old_enough_may_go(
     assert story.left == ("" if goes else "1")
 
 
-def test_never_used_goes_first_and_what_an_exited_container_uses_is_kept() -> None:
-    """And this pass remembers that it was used."""
-    story = Story("1 2 3")
-    story.hold(7, ImageRecord(90_000.0))
-    story.runtime.hold(container("c", state=ContainerState.EXITED, references=(image_id(1),)))
-    reclaim, _ = story.run()
-    assert done(reclaim) == "7 removed, 2 removed"
-    assert story.records.records[image_id(1)].last_used == NOW
-    assert story.records.records.keys() == {image_id(1), image_id(3), image_id(99)}
-
-
 def test_without_complete_lists_nothing_is_known_and_nothing_changes() -> None:
     """The records stay as they were."""
     story = Story()
@@ -282,17 +275,6 @@ def test_a_stop_ends_the_pass_between_two_images_and_is_no_failure(
     assert story.readings == readings
 
 
-def test_a_runtime_that_falls_silent_ends_the_pass() -> None:
-    """Each further image would cost another time limit; the one that may have gone has no age any
-    more."""
-    story = Story("1 2 3")
-    story.meanwhile(1, lambda: setattr(story.runtime, "away", True))
-    reclaim, _ = story.run()
-    assert done(reclaim) == "1 unanswered"
-    assert "1 failed removal: old:1: the runtime is away" in reclaim.error
-    assert story.records.records.keys() == {image_id(2), image_id(3), image_id(99)}
-
-
 def test_what_came_into_use_or_has_gone_meanwhile_costs_nothing() -> None:
     """The containers are listed again right before each removal; what another pass removed while
     this one read the disk frees nothing."""
@@ -309,26 +291,6 @@ def test_what_came_into_use_or_has_gone_meanwhile_costs_nothing() -> None:
     aged = Story("1 2", **AGED)
     aged.meanwhile(1, lambda: aged.comes_into_use(2))
     assert done(aged.run()[0]) == "1 removed", "nor is it tried again for space"
-
-
-def test_a_dry_run_is_the_same_pass_without_the_one_call() -> None:
-    """What the age sweep would free is credited, so the space part is that of the real pass; records
-    stay."""
-    found = []
-    for dry_run, available in ((True, 30), (False, 130)):  # 130: once the two old images are gone
-        story = Story("1 2", dry_run=dry_run, available=available, **AGED)
-        for number in (5, 6):
-            story.hold(number, replace(LATELY, last_used=NOW - 60.0 + number))
-        found.append(story.run()[0])
-        calls = [call for call in story.runtime.calls if call.startswith("remove_image")]
-        assert (calls == []) is dry_run
-        assert (story.left == "1 2 5 6") is dry_run
-        assert (image_id(1) in story.records.records) is dry_run
-    planned, real = (
-        [one.verdict._replace(age_seconds=None) for one in each.outcomes] for each in found
-    )
-    assert planned == real
-    assert done(found[0]) == done(found[1]).replace("removed", "planned")
 
 
 def test_images_are_listed_before_containers_and_each_removal_looks_again() -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from reclaim.evidence.states import PodStates, Why, distrust
 from reclaim.functions.caches import CacheSettings, plan_cache_units
@@ -70,20 +67,6 @@ def test_what_is_over_the_limit_of_its_directory_goes_first() -> None:
     over = [(name, "over_limit_of_cache") for name in ("a", "b", "c")]
     left = ((HIDDEN + b"1").decode(), "interrupted")
     assert order == [left, *over, ("small", "cached"), ("d", "cached")]
-
-
-@given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 50)), max_size=12), st.integers(0, 99))
-def test_every_unit_has_one_verdict_and_the_longest_unused_goes_first(
-    facts: list[tuple[float, int]], limit: int
-) -> None:
-    """Whatever ages and sizes; with a limit, what is over it is as little as can be."""
-    units = [unit(str(number), *each) for number, each in enumerate(facts)]
-    plan = plan_cache_units(units, CACHES._replace(max_bytes=limit), NOW)
-    assert sorted(each.id for each in plan.remove + plan.keep) == sorted(each.id for each in units)
-    for reason in ("cached", "over_limit_of_cache"):
-        ages = [each.age_seconds or 0 for each in plan.remove if each.reason == reason]
-        assert all(older >= younger for older, younger in pairwise(ages))
-    assert all((each.age_seconds or 0) >= HOUR for each in plan.remove)
 
 
 # ---- checkpoints

@@ -214,14 +214,14 @@ def test_what_was_remembered_is_confirmed_or_gone() -> None:
     9000   | 10             | -         | 10     | as young as can be
 """)
 def test_what_was_brought_back_is_no_older_than_the_witness_says(
-    pulled: str, first_detected: str, last_used: str, listed: str
+    pulled: str, first_detected: float, last_used: str, listed: float
 ) -> None:
     """It may have been removed and pulled again while no process detected images. Asked once."""
     told = Told(*[] if pulled == "-" else [(ONE, float(pulled))])
     told.records.restore(Loaded({ONE: USED}))
     found = told.see_one(at=10.0)
     assert found == told.see_one(at=20.0)
-    assert (found.first_detected, found.listed_since) == (float(first_detected), float(listed))
+    assert (found.first_detected, found.listed_since) == (first_detected, listed)
     assert found.last_used == (None if last_used == "-" else float(last_used))
     assert told.asked == 1
 
@@ -255,11 +255,11 @@ def test_what_was_pulled_again_while_no_process_looked_has_returned() -> None:
     9000   | 9000 | -4000       | 100            | in the future
 """)
 def test_a_witness_counts_as_far_as_the_monotonic_clock_can_vouch_for_it(
-    pulled: str, ago: str, showed: str, first_detected: str
+    pulled: float, ago: str, showed: str, first_detected: str
 ) -> None:
     """An image is listed first at 5000 s of the wall clock, which has shown something so long ago.
     A use and another detection change nothing of when it was listed."""
-    told = Told((ONE, float(pulled)), earlier=None if ago == "-" else (float(ago), float(showed)))
+    told = Told((ONE, pulled), earlier=None if ago == "-" else (float(ago), float(showed)))
     expected = ImageRecord(
         float(first_detected), first_listed=None if first_detected == "100" else 100.0
     )
@@ -288,7 +288,11 @@ def test_what_was_missing_in_the_detection_before_is_no_older_than_that() -> Non
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize(("saved_at", "first_detected"), [(4400.0, -500.0), (800.0, 100.0)])
+@rows("""
+    saved_at | first_detected
+    4400     | -500
+    800      | 100
+""")
 def test_the_clocks_at_the_save_vouch_for_a_pull_since(
     saved_at: float, first_detected: float
 ) -> None:

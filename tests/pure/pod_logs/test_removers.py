@@ -31,7 +31,7 @@ from reclaim.types import (
     RuntimeUnavailable,
     Verdict,
 )
-from tests.pure.contexts import carried_out, context_of
+from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container
 from tests.rows import rows
@@ -252,28 +252,6 @@ def test_a_directory_of_links_that_is_a_symlink_is_not_followed(tree: LogTree) -
 
 
 # ---- whole passes
-
-
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_a_pass_removes_what_is_gone_and_what_leads_nowhere(tree: LogTree, dry_run: bool) -> None:
-    """Also directories by bytes that are not UTF-8, which are distinguished; links of containers
-    that are unknown and exited, not that of one that runs. A dry run is the same without the
-    calls."""
-    running = "2" * 64
-    tree.runtime.hold(container("1" * 64), container(running, state=ContainerState.RUNNING))
-    for container_id in tree.runtime.containers:
-        tree.dangle(symlink_name("p", "ns", "app", container_id=container_id))
-    for name in (b"ns_p_\xff", rb"ns_p_\xff"):
-        os.mkdir(os.path.join(os.fsencode(tree.paths.pod_logs_dir), name))
-    outcomes = []
-    for stage in (tree.symlinks(), tree.directories()):
-        plan = stage.plan()
-        assert plan is not None
-        outcomes += carried_out(Plan(plan.remove), stage, tree.clock, dry_run=dry_run)
-    result = Result.PLANNED if dry_run else Result.REMOVED
-    assert [outcome.result for outcome in outcomes] == [result] * 3
-    assert tree.pod.exists() is dry_run
-    assert len(os.listdir(tree.links)) == (3 if dry_run else 1)
 
 
 def test_only_dangling_symlinks_named_log_are_planned(tree: LogTree) -> None:

@@ -33,7 +33,6 @@ from signals.types import (
     FilesystemRole,
     FsLayout,
     FsStats,
-    Poll,
     Signal,
     SignalObservations,
     in_order,
@@ -308,22 +307,6 @@ def test_an_observation_turns_two_filesystems_into_six_signals() -> None:
     assert (seen.layout, seen.unavailable, sorted(disks.reads)) == (DEDICATED, (), [IMAGES, NODE])
 
 
-def test_an_observation_follows_what_is_mounted() -> None:
-    """Capacity and layout are those of now, and a filesystem that counts no inodes (btrfs: 0 of 0)
-    has no signal of them."""
-    disks = two_disks()
-    summary = summary_of(disks, FilesystemPaths(NODE, IMAGES, "/layers"))
-    disks.inodes_total = 0
-    found = []
-    for images, layers in ((A, A), (B, B), (B, A), (A, A)):
-        disks.paths[IMAGES] = (images, images * GIB, images * GIB)
-        disks.paths["/layers"] = (layers, GIB, layers * GIB)
-        seen = summary.observe()
-        found.append((seen.layout, seen.signals[Signal.CONTAINERFS_AVAILABLE].capacity))
-    assert found == [(SINGLE, A * GIB), (DEDICATED, B * GIB), (SPLIT, A * GIB), (SINGLE, A * GIB)]
-    assert not any(signal.counts_inodes for signal in summary.observe().signals)
-
-
 def sample_of(path: str, device: int, at: float, left: int = 5 * GIB) -> Sample:
     """A reading of 10 GiB."""
     stats = FsStats(left, left, 10 * GIB, 400, 1000, at)
@@ -424,19 +407,3 @@ def test_paths_that_are_set_during_an_observation_count_from_the_next_one() -> N
     summary = summary_of(disks, FilesystemPaths(NODE))
     disks.meanwhile = lambda: summary.locate(PATHS)
     assert [summary.observe().layout for _ in range(2)] == [None, DEDICATED]
-
-
-def test_what_one_path_of_a_filesystem_has_polled_counts_for_all_its_roles() -> None:
-    """One of the paths is polled, and that the other one is read later loses nothing, whoever
-    observes."""
-    disks, clock, polled = two_disks(), SteppedClock(at=50.0), Event()
-    disks.paths[IMAGES] = disks.paths[NODE]
-    samplers = Samplers(clock, disks, on_new_thread)
-    summary = NodeSummary(PATHS, samplers, clock)
-    assert set(summary.observe().polls.values()) == {()}
-    samplers.watch(IMAGES, WatchedLevels((6 * GIB, None), (1.0, 1.0), 1.0, 1.0), polled.set)
-    assert polled.wait(60.0)
-    clock.step(1.0)
-    for _ in ("a check", "the loop"):
-        assert summary.observe().polls == dict.fromkeys(KUBELET_ROLES, (Poll(50.0, 5 * GIB, 400),))
-    samplers.close()

@@ -84,33 +84,6 @@ def test_less_than_a_sixty_fourth_of_the_assumed_rate_counts_as_no_fill() -> Non
     assert list(map(LEVELS.is_idle, rates)) == [True, True, True, False, False]
 
 
-@pytest.mark.parametrize(("idle", "floors"), [(False, 1), (True, 5)])
-@given(
-    headroom=st.integers(0, 100 * GIB),
-    rate=st.floats(float(MIB), 1000.0 * MIB),
-    # large enough to show in whole bytes, or no fill
-    shares=st.lists(st.just(0.0) | st.floats(0.01, 1.0), min_size=1, max_size=50),
-)
-def test_no_fill_up_to_twice_the_assumed_rate_is_found_later_than_one_floor_after_the_crossing(
-    idle: bool, floors: int, headroom: int, rate: float, shares: list[float]
-) -> None:
-    """Because the time to the level is halved: a fill of up to 1000 MiB/s, where 500 are assumed,
-    is found below the level at most 10 ms after it crossed it, whatever it did between the polls;
-    50 ms if it begins on an idle filesystem."""
-    available, now, crossed_at, quiet = float(GIB + headroom), 0.0, None, idle
-    for step in range(400):
-        wait = LEVELS.poll_interval((int(available), MANY), idle=quiet)
-        speed = rate * shares[step % len(shares)]
-        quiet = idle and LEVELS.is_idle((speed, 0.0))
-        if available - GIB < speed * wait and crossed_at is None:
-            crossed_at = now + max(available - GIB, 0.0) / speed
-        available, now = available - speed * wait, now + wait
-        if int(available) < GIB:
-            assert crossed_at is not None
-            assert now - crossed_at <= floors * FLOOR + 1e-6
-            return
-
-
 # ---- the fastest fill
 
 
@@ -183,29 +156,6 @@ def test_how_many_readings_show_a_steady_fill(
         for part, count in readings.items():
             shown = [fill.rate >= part * rate * 0.999 for fill in fills]
             assert shown == [False] * (count - 1) + [True] * (90 - count)
-
-
-@given(
-    st.sampled_from([20 * MIB, 100 * MIB, 1000 * MIB]),
-    st.lists(st.floats(0.01, 0.03), min_size=30, max_size=40),
-    st.sampled_from([REST, REST[:1]]),
-)
-def test_a_steady_fill_is_its_rate_however_the_polls_jitter(
-    rate: int, intervals: list[float], before: Readings
-) -> None:
-    """After 0.3 s, from rest or from a start, within a hundredth."""
-    assert seen(filled(rate, intervals, before)).rate == pytest.approx(rate, rel=0.01)
-
-
-@pytest.mark.parametrize("jump", JUMPS)
-@pytest.mark.parametrize("interval", [0.01, 0.25, 1.0])
-def test_one_jump_is_no_rate(jump: int, interval: float) -> None:
-    """On a disk that stands still: 0 at once and ever after. For looking again it is a fast fill."""
-    fills = each_seen([*REST, *((59.0 + interval * n, float(jump * MIB)) for n in range(1, 40))])[
-        60:
-    ]
-    assert {fill.rate for fill in fills} == {0.0}
-    assert fills[0].fastest == pytest.approx(jump * MIB / interval)
 
 
 @pytest.mark.parametrize("rate", [20 * MIB, 400 * MIB])

@@ -15,7 +15,7 @@ import pytest
 from signals.clock import SystemClock
 from signals.filesystems import Reading, read_statvfs
 from signals.interval import WatchedLevels
-from signals.samplers import MOST_ORDERS, Sample, Sampler, Samplers
+from signals.samplers import MOST_ORDERS, Sample, Samplers
 from tests.pure.values import on_new_thread, stats
 from tests.reclaimd_process import came_true
 from tests.thread_limit import no_thread_starts
@@ -224,19 +224,6 @@ def test_only_what_is_observed_is_read_and_polled(node: Node, notified: Notified
     assert "/never-read" not in node.read
     assert not notified.acquire(blocking=False)
     assert len(node.threads[SOUND]) == 1
-
-
-@pytest.mark.parametrize("started", [True, False])
-def test_whoever_asks_a_closed_sampler_is_told_at_once(node: Node, started: bool) -> None:
-    """Whether it was started or not."""
-    sampler = Sampler(SOUND, node.reading, SystemClock())
-    if started:
-        on_new_thread(sampler.serve)
-        sampler.ask(node.answers.put)
-        assert node.answers.get(timeout=SOON).reading is not None
-    sampler.close()
-    sampler.ask(node.answers.put)
-    assert node.answers.get(timeout=SOON).problem == SOUND + CLOSED
 
 
 def test_closing_waits_for_no_filesystem(node: Node, notified: Notified) -> None:
