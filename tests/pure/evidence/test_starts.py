@@ -178,8 +178,11 @@ def test_a_container_that_is_being_made_is_waited_for_until_it_is_listed() -> No
                  | old            | 0
         3 x 0.11 | next@0         | 0.1
         0.11     | listed         | 0
-                 | empty/slow@5   | 0.1
-        0.11     | listed/slow    | 0
+    """)
+    assert_waits("""
+        after | happens      | wait
+              | empty/slow@5 | 0.1
+        0.11  | listed/slow  | 0
     """)
 
 
