@@ -570,43 +570,38 @@ def test_what_has_to_stay_available_is_the_highest_mark_of_a_disk() -> None:
     assert highest_mark([], seen, FilesystemRole.NODEFS) == 0
 
 
-@given(
-    st.lists(
-        st.builds(
-            threshold,
-            st.sampled_from(KUBELET_SIGNALS),
-            st.sampled_from(["1Gi", "10%"]),
-            grace_seconds=st.sampled_from([0.0, 60.0, 61.0]),
-            min_reclaim=st.sampled_from(["", "5%"]),
-        ),
-        max_size=8,
-    ),
-    st.sampled_from([*FsLayout, None]),
-)
+@rows("""
+    what                           | written                                                    | layout            | derived
+    single: those of nodefs        | nodefs.available < 1Gi; nodefs.inodesFree < 5              | single            | nodefs.available < 1Gi; nodefs.inodesFree < 5
+    split, too                     | nodefs.available < 1Gi; imagefs.available < 2Gi            | split             | nodefs.available < 1Gi
+    else those of imagefs          | nodefs.available < 1Gi; imagefs.available < 2Gi, reclaim 5% | dedicated-imagefs | imagefs.available < 2Gi, reclaim 5%
+    hard ones first                | nodefs.available < 2Gi, grace 60; nodefs.available < 1Gi   | single            | nodefs.available < 1Gi; nodefs.available < 2Gi, grace 60
+    the last of each               | nodefs.available < 2Gi, grace 60; nodefs.available < 3Gi, grace 61 | single    | nodefs.available < 3Gi, grace 61
+    in place of what a user set    | containerfs.available < 1Gi; imagefs.available < 2Gi       | single            |
+    none while it is unknown       | nodefs.available < 1Gi; imagefs.available < 2Gi            |                   |
+""")
 def test_containerfs_has_the_thresholds_of_the_filesystem_with_the_writable_layers(
-    written: list[Threshold], layout: FsLayout | None
+    written: str, layout: str, derived: str
 ) -> None:
-    """A copy of the last one of each unit and hardness, hard ones first, in place of any that a
-    user set; none while the layout is unknown. The kubelet's are derived in the same way."""
-    writable = {
-        FsLayout.SINGLE: FilesystemRole.NODEFS,
-        FsLayout.SPLIT: FilesystemRole.NODEFS,
-        FsLayout.DEDICATED_IMAGEFS: FilesystemRole.IMAGEFS,
-    }
-    others = [one for one in written if one.signal.filesystem is not FilesystemRole.CONTAINERFS]
-    copies = {
-        (not one.hard, one.signal.counts_inodes): replace(
-            one,
-            signal=one.signal.on(FilesystemRole.CONTAINERFS),
-            origin=f"derived from {one.signal}",
-        )
-        for one in others
-        if layout and one.signal.filesystem is writable[layout]
-    }
-    expected = (*others, *(copies[kind] for kind in sorted(copies)))
-    assert update_container_fs_thresholds(tuple(written), layout) == expected
-    config = EvictionConfig(tuple(written), kubelets=tuple(written))
-    assert config.marks_to_watch(layout) == (*expected, *expected)
+    """A copy of the last one of each unit and hardness. The kubelet's are derived in the same way."""
+    given, copied = (
+        [threshold_of(each) for each in text.split("; ") if each] for text in (written, derived)
+    )
+    expected = (
+        *(one for one in given if one.signal.filesystem is not FilesystemRole.CONTAINERFS),
+        *(
+            replace(
+                one,
+                signal=one.signal.on(FilesystemRole.CONTAINERFS),
+                origin=f"derived from {one.signal}",
+            )
+            for one in copied
+        ),
+    )
+    known = FsLayout(layout) if layout else None
+    assert update_container_fs_thresholds(tuple(given), known) == expected
+    config = EvictionConfig(tuple(given), kubelets=tuple(given))
+    assert config.marks_to_watch(known) == (*expected, *expected)
 
 
 # ---- rows
