@@ -108,19 +108,6 @@ def shares(attribution: Attribution) -> dict[str, int]:
 
 
 ALL = 8192  # MiB that are used
-# images and dead containers | what was measured, in MiB (~: incomplete) | the parts, beside everything else
-PARTS = """
-in_use 1024, unused 2048 planned, relieved 1024, too_young 1, pinned 1, unused 1024 removed | | images_in_use 1024, images_may_go 3072, images_too_young 1, images_kept 1
-in_use 1024, unused 3072             | store_reported 2048, content 1024         | images_in_use 768, images_may_go 2304
-pinned 4, unused 160 removed         | store_reported 167, store 4               | images_kept 4
-pinned 4, unused 160 removed 16      | store_reported 144, store 144             | images_kept 4, being_freed 140
-pinned 4, unused 160 removed 16      | store_reported 144, store 144, content 0  | images_kept 4, being_freed 140
-in_use 100, unused 100 removed 10, unused 100 removed 10 | store_reported 100    | images_in_use 100
-in_use 1024                          | store_reported 1024, store ~3072, content 2048 | images_in_use 2048, hidden 3072
-in_use 5120, dead                    | store_reported 3072, live 1024, dead 1    | images_in_use 2047, containers_live 1024, containers_dead 1
-                                     | logs on another disk 1024                 |
-                                     | store_reported 2048, content 1024         | images_unjudged 3072
-"""
 
 
 def named(text: str) -> dict[str, str]:
@@ -129,12 +116,25 @@ def named(text: str) -> dict[str, str]:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("row", PARTS.strip("\n").splitlines())
-def test_each_part_has_its_bytes_and_the_rest_is_everything_else(row: str) -> None:
+@rows("""
+    objects                                                      | told                                           | parts
+    in_use 1024, unused 2048 planned, relieved 1024, too_young 1, pinned 1, unused 1024 removed |                                                | images_in_use 1024, images_may_go 3072, images_too_young 1, images_kept 1
+    in_use 1024, unused 3072                                     | store_reported 2048, content 1024              | images_in_use 768, images_may_go 2304
+    pinned 4, unused 160 removed                                 | store_reported 167, store 4                    | images_kept 4
+    pinned 4, unused 160 removed 16                              | store_reported 144, store 144                  | images_kept 4, being_freed 140
+    pinned 4, unused 160 removed 16                              | store_reported 144, store 144, content 0       | images_kept 4, being_freed 140
+    in_use 100, unused 100 removed 10, unused 100 removed 10     | store_reported 100                             | images_in_use 100
+    in_use 1024                                                  | store_reported 1024, store ~3072, content 2048 | images_in_use 2048, hidden 3072
+    in_use 5120, dead                                            | store_reported 3072, live 1024, dead 1         | images_in_use 2047, containers_live 1024, containers_dead 1
+                                                                 | logs on another disk 1024                      |
+                                                                 | store_reported 2048, content 1024              | images_unjudged 3072
+""")
+def test_each_part_has_its_bytes_and_the_rest_is_everything_else(
+    objects: str, told: str, parts: str
+) -> None:
     """Images by their reason, without removed ones. Their classes divide the size of the store, as it
     was counted, and not a figure of the runtime that is out of date; what is being freed is a part of
     its own, but not layers that were shared; writable layers are no images."""
-    objects, told, parts = (cell.strip() for cell in row.split("|"))
     measured: dict[str, Any] = {"writable_layers": {}}
     for name, size in named(told).items():
         mebibytes = int(size.strip("~"))
@@ -150,34 +150,6 @@ def test_each_part_has_its_bytes_and_the_rest_is_everything_else(row: str) -> No
     expected = {name: int(size) for name, size in named(parts).items()}
     assert shares(answer) == {**expected, "else": ALL - sum(expected.values())}
     assert [share.use for share in answer.shares if share.at_least] == [Use.HIDDEN] * ("~" in told)
-
-
-def test_each_filesystem_has_the_parts_that_are_on_it() -> None:
-    """Split layout: images alone; writable layers, volumes and logs with the kubelet's data. Remarks
-    go with their filesystem; who was not seen is said of the first one only."""
-    gone = OpenFile("/gone", 7, "a\x1b", "", GIB, deleted=True)
-    unseen = Remark(
-        About.PROCESSES_NOT_SEEN, None, sentence="1 of 2 processes could not be looked at"
-    )
-    measured = having(
-        store_reported=GIB,
-        writable_in_store=False,
-        writable_layers={"live": 2 * GIB},
-        kubelets=(tree({Use.LOGS_LIVE: 1, Use.LOGS_ROTATED: 2}), tree({Use.VOLUMES: 3})),
-        filesystems={1: HiddenSpace(), 2: HiddenSpace(open_files=(gone,))},
-        unseen=unseen,
-    )
-    split = seen({1: 5 * GIB, 2: 4 * GIB}, imagefs=2)
-    node, images = attribute(split, outcomes("in_use 1024"), measured)
-    assert (node.filesystems, images.filesystems) == ((NODEFS, CONTAINERFS), (IMAGEFS,))
-    assert shares(images) == {"images_in_use": 1024, "deleted_open": 1024, "else": 2048}
-    kubelets = {"containers_live": 2048, "volumes": 3, "logs_rotated": 2, "logs_live": 1}
-    assert shares(node) == {**kubelets, "else": 5 * 1024 - 2054}
-    assert node.remarks == (unseen,)
-    (remark,) = images.remarks
-    assert attribution_lines(images)[-1].startswith("note: a\\x1b (pid 7) holds 1.0GiB ")
-    said = {"about": "deleted_open", "bytes": GIB, "at_least": False, "sentence": remark.sentence}
-    assert to_json(images)["remarks"] == [said]
 
 
 @rows("""
@@ -264,18 +236,16 @@ def test_a_tree_is_counted_by_class_as_du_counts_it(tmp_path: Path) -> None:
     assert measured(tmp_path / "nowhere") == TreeUsage()
 
 
-@pytest.mark.parametrize(
-    ("mounts", "elsewhere"),
-    [
-        (["nfs 98:1 /"], True),
-        (["ext4 98:0 /other"], True),
-        (["ext4 98:0 /store/a\\040b"], False),
-        (["ext4 99:0 /", "ext4 98:0 /store/a\\040b"], False),
-        (["ext4 98:0 /store/a\\040b", "ext4 99:0 /"], True),
-    ],
-)
+@rows("""
+    mounts                                               | elsewhere
+    nfs 98:1 /                                           | yes
+    ext4 98:0 /other                                     | yes
+    ext4 98:0 /store/a_b                                 |
+    ext4 99:0 /; ext4 98:0 /store/a_b                    |
+    ext4 98:0 /store/a_b; ext4 99:0 /                    | yes
+""")
 def test_what_is_mounted_below_is_left_out_and_never_touched(
-    tmp_path: Path, mounts: list[str], elsewhere: bool
+    tmp_path: Path, mounts: str, elsewhere: bool
 ) -> None:
     """The kernel's table says what it is, the last one at a point; a directory that is mounted on
     itself is part of the tree, as CRI-O mounts its layers."""
@@ -283,8 +253,8 @@ def test_what_is_mounted_below_is_left_out_and_never_touched(
     (store / "a b").mkdir(parents=True)
     (store / "a b" / "layer").write_bytes(b"x" * 64 * KIB)
     lines = [f"36 35 98:0 / {tmp_path} rw - ext4 x rw", "nonsense"]
-    for mount in mounts:
-        kind, device, root = mount.split()
+    for mount in mounts.split("; "):
+        kind, device, root = mount.replace("_", "\\040").split()
         lines.append(f"37 36 {device} {root} {store}/a\\040b rw - {kind} x rw")
     table.write_text("\n".join(lines))
     assert mounts_below(str(store), str(table)) == ({f"{store}/a b"} if elsewhere else set())
@@ -460,20 +430,19 @@ def test_what_is_hidden_is_said_with_its_bytes() -> None:
     expect(Path(__file__).with_name("hidden.txt"), "\n".join(shown) + "\n")
 
 
-OPTIONS = """
-ext4  | rw relatime nodelalloc prjquota                 | nodelalloc prjquota
-ext4  | ro relatime                                     | ro
-xfs   | rw allocsize=64k noquota pquota                 | allocsize=64k pquota
-btrfs | rw compress=zstd:3 discard=async space_cache=v2 | compress=zstd:3 discard=async
-tmpfs | rw size=16384k nr_inodes=4000 mode=755          | size=16384k nr_inodes=4000
-zfs   | ro size=1                                       | ro
-"""
-
-
-@pytest.mark.parametrize("row", OPTIONS.strip().splitlines())
-def test_the_options_that_matter_are_named_and_no_others(row: str) -> None:
+@rows("""
+    kind  | options                                         | named
+    ext4  | rw relatime nodelalloc prjquota                 | nodelalloc prjquota
+    ext4  | ro relatime                                     | ro
+    xfs   | rw allocsize=64k noquota pquota                 | allocsize=64k pquota
+    btrfs | rw compress=zstd:3 discard=async space_cache=v2 | compress=zstd:3 discard=async
+    tmpfs | rw size=16384k nr_inodes=4000 mode=755          | size=16384k nr_inodes=4000
+    zfs   | ro size=1                                       | ro
+""")
+def test_the_options_that_matter_are_named_and_no_others(
+    kind: str, options: str, named: str
+) -> None:
     """With their values; read-only matters everywhere, also where nothing else is known."""
-    kind, options, named = map(str.strip, row.split("|"))
     mount = Mount("/data", "8:1", kind, "/dev/sda1", tuple(options.split()))
     assert " ".join(traits_of(mount).options) == named
 

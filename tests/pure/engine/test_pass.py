@@ -442,17 +442,6 @@ def test_a_function_that_waits_for_a_lower_mark_is_called_only_below_it() -> Non
     assert told(site.passed(until=None)) == second
 
 
-def test_a_stage_of_a_dry_run_knows_what_the_stages_before_would_have_removed() -> None:
-    """It counts as gone."""
-    site = Site("AB")
-    second = Store(site.disk)
-    site.serves(site.images, second)
-    site.begin(500, dry_run=True)
-    site.engine.until(lambda: second.plans == 1)
-    (running,) = site.engine.world.passes.values()
-    assert [verdict.id for verdict in running.planned] == ["A", "B"]
-
-
 # ---- what it has gained
 
 
@@ -495,16 +484,6 @@ def test_the_lead_is_as_long_as_the_slowest_of_the_last_eight_removals() -> None
         site.engine.after(100.0)
         found.append(round(site.engine.world.lead_seconds(), 2))
     assert found == [1.0, *[5.0] * 8, 0.3]
-
-
-def test_a_removal_commits_each_btrfs_of_the_node() -> None:
-    """By itself it does so every 30 s, and shows until then that nothing was freed."""
-    site = Site("AB")
-    for kind, wanted in (("btrfs", 10), ("ext4", 20)):
-        site.engine.filesystem_type = kind
-        site.passed(wanted)
-    sends = [effect.btrfs for effect in site.engine.handed_out if isinstance(effect, Send)]
-    assert sends == [("/node/images",), ()]
 
 
 # ---- its end

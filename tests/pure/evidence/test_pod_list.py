@@ -138,17 +138,15 @@ def test_what_a_pod_is(phase: str, containers: str, elsewhere: str, state: str) 
     assert parse_pod_list(listed(item)).states == {UID: expected}
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
-        '{"metadata": {"uid": "u"}}',
-        '{"metadata": {"uid": "u", "annotations": null}, "status": null}',
-        '{"kind": "Pod", "metadata": {"uid": "u"}, "status": {"containerStatuses": null}}',
-    ],
-)
-def test_what_is_left_out_or_null_says_nothing(item: str) -> None:
+def test_what_is_left_out_or_null_says_nothing() -> None:
     """As Go writes empty fields."""
-    assert parse_pod_list(listed(json.loads(item))).states == {"u": PodState()}
+    for rest in (
+        "}",
+        ', "annotations": null}, "status": null',
+        '}, "status": {"containerStatuses": null}',
+    ):
+        item = json.loads('{"kind": "Pod", "metadata": {"uid": "u"' + rest + "}")
+        assert parse_pod_list(listed(item)).states == {"u": PodState()}
 
 
 SPEC = {
@@ -258,20 +256,11 @@ def test_of_a_uid_that_is_listed_twice_the_more_careful_counts() -> None:
         assert parse_pod_list(listed(*items)).states == {UID: PodState()}
 
 
-@pytest.mark.parametrize(
-    ("items", "delivered"),
-    [
-        ([], False),
-        ([annotated(HASH, source="file", hash=HASH)], False),
-        ([annotated(HASH, source="http")], False),
-        ([annotated(HASH, source="file"), annotated(UID, source="api")], True),
-    ],
-)
-def test_the_api_server_has_delivered_when_one_of_its_pods_is_there(
-    items: list[object], delivered: bool
-) -> None:
+@pytest.mark.parametrize("sources", ["", "file", "http", "file api"])
+def test_the_api_server_has_delivered_when_one_of_its_pods_is_there(sources: str) -> None:
     """Right after its start a kubelet lists only static pods."""
-    assert parse_pod_list(listed(*items)).from_api_server is delivered
+    items = [annotated(source, source=source, hash=source) for source in sources.split()]
+    assert parse_pod_list(listed(*items)).from_api_server is ("api" in sources)
 
 
 @pytest.mark.parametrize("many", [b"{},", b"[],", b"1,", b"[", b'"":{'])
@@ -287,28 +276,29 @@ def test_a_node_without_pods(items: object) -> None:
     assert parse_pod_list(listed(items=items)).states == {}
 
 
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        (b"", "it is not JSON, or cut short"),
-        (listed(pod()) + b"{}", "it is not JSON, or cut short"),
-        (listed(pod()).decode().encode("utf-16"), "it is not JSON, or cut short"),
-        (b"[" * 100_000, "it is not JSON, or cut short"),
-        (b"1" * 10_000, "it is not JSON, or cut short"),
-        (b"null", "it is not an object"),
-        (b"[]", "it is not an object"),
-        (b"{}", "it is not a v1 PodList"),
-        (listed(kind="List"), "it is not a v1 PodList"),
-        (listed(apiVersion="v2"), "it is not a v1 PodList"),
-        (b'{"kind": "PodList", "apiVersion": "v1"}', "it has no items"),
-        (listed(metadata={"continue": "more"}), "it is only a part of the list"),
-        (listed(items={}), "items is not a list"),
-        (listed(items="x"), "items is not a list"),
-    ],
-)
-def test_what_is_not_a_whole_list_is_refused(body: bytes, why: str) -> None:
+@rows("""
+    body                                                          | why
+                                                                  | it is not JSON, or cut short
+    LIST{}                                                        | it is not JSON, or cut short
+    UTF-16                                                        | it is not JSON, or cut short
+    DEEP                                                          | it is not JSON, or cut short
+    LONG                                                          | it is not JSON, or cut short
+    null                                                          | it is not an object
+    []                                                            | it is not an object
+    {}                                                            | it is not a v1 PodList
+    {"kind": "List", "apiVersion": "v1", "items": []}             | it is not a v1 PodList
+    {"kind": "PodList", "apiVersion": "v2", "items": []}          | it is not a v1 PodList
+    {"kind": "PodList", "apiVersion": "v1"}                       | it has no items
+    {"kind": "PodList", "apiVersion": "v1", "items": {}}          | items is not a list
+    {"kind": "PodList", "apiVersion": "v1", "items": "x"}         | items is not a list
+    {"kind": "PodList", "apiVersion": "v1", "items": [], "metadata": {"continue": "x"}} | it is only a part of the list
+""")
+def test_what_is_not_a_whole_list_is_refused(body: str, why: str) -> None:
     """In a sentence."""
-    assert refusal(body) == why
+    whole = listed(pod()).decode()
+    text = body.replace("LIST{", f"{whole}{{").replace("DEEP", "[" * 100_000)
+    given = text.replace("LONG", "1" * 10_000).encode()
+    assert refusal(whole.encode("utf-16") if body == "UTF-16" else given) == why
 
 
 @rows("""

@@ -113,11 +113,6 @@ def test_every_spelling_finds_the_image(reference: str, found: str) -> None:
     assert " ".join(sorted(ids[each] for each in ImageIndex(NAMED).find(said))) == spelt(found)
 
 
-def test_one_image_listed_with_and_without_its_algorithm_is_found_whole() -> None:
-    """`sha256:aa…` and `aa…` mean the same, so a reference means both entries."""
-    assert ImageIndex(NAMED).find(image_id(5)) == {image_id(5), bare_hex(image_id(5))}
-
-
 MANIFEST = "a" * 64
 
 

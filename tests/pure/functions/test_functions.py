@@ -159,36 +159,23 @@ def test_while_there_is_no_current_log_what_was_rotated_may_be_the_one_that_is_w
     assert told(plan_rotated_logs([*files, log("0.log")], 0, NOW_NS)) == ("1 2.gz", "")
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        *(
-            log(f"0.log.{end}")
-            for end in ("bak", "20261121", "20261121-120000.gz.tmp", "20261121-120000.zst")
-        ),
-        *map(
-            log,
-            (
-                "notes.txt",
-                "x.log",
-                "0.log.20261121-120000\n",
-                "00000000000.log",
-                "0.log.2026112a-120000",
-            ),
-        ),
+def test_what_the_kubelet_does_not_name_so_stays() -> None:
+    """However old it is; so does what is no plain file, or a directory that was not entered, which
+    counts for no rotated log either."""
+    stamp = "0.log.20261121-120000"
+    others = f"notes.txt x.log 00000000000.log 0.log.bak 0.log.20261121 0.log.2026112a-120000 {stamp}.zst"
+    files = [
+        *map(log, [*others.split(), f"{stamp}.gz.tmp", f"{stamp}\n"]),
         *(log(name, plain=False) for name in ("0.log", "0.log.20261122-120000")),
         LogFile(b"lost+found", problem=Reason.NOT_KUBELETS),
         LogFile(POD, b"app", problem=Reason.UNREADABLE),
-    ],
-)
-def test_what_the_kubelet_does_not_name_so_stays(file: LogFile) -> None:
-    """However old it is; so does what is no plain file, or a directory that was not entered, which
-    counts for no rotated log either."""
-    plan = planned(file, *logs("1"))
+    ]
+    for file in files:
+        plan = planned(file, *logs("1"))
+        reasons = {verdict.id: verdict.reason for verdict in plan.keep}
+        assert reasons[file.id] == (file.problem or Reason.NOT_KUBELETS)
+        assert (plan.remove, "newest_rotated" in reasons.values()) == ((), True)
     assert told(planned(*logs("1"))) == ("", "1:newest_rotated")
-    reasons = {verdict.id: verdict.reason for verdict in plan.keep}
-    assert reasons[file.id] == (file.problem or Reason.NOT_KUBELETS)
-    assert (plan.remove, "newest_rotated" in reasons.values()) == ((), True)
 
 
 # ---- containerd's garbage collection

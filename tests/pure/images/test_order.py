@@ -110,7 +110,8 @@ def of(name: str, uses: int, unused: float, size_bytes: int = GIB, returned: int
 def test_which_of_two_goes_first() -> None:
     """Once, but lately, before one that is used often; as often, but longer ago; never missed
     before one that came back; a GiB before a MiB, as a pull costs more than bytes; and what frees
-    something before what shares all with an image that stays."""
+    something before what shares all with an image that stays. Where 20 GiB are needed one large image
+    goes in place of the small ones before it."""
     for first, second in (
         (of("b", 1, DAY), of("a", 60, 3 * DAY)),
         (of("b", 5, 20 * DAY), of("a", 5, DAY)),
@@ -119,6 +120,9 @@ def test_which_of_two_goes_first() -> None:
         (of("b", 1, DAY), of("a", 1, DAY)._replace(layers={"held": GIB})),
     ):
         assert by_cost([second, first], {"held"}) == [first, second]
+    small, large = of("small", 1, 20 * DAY), of("large", 1, 10 * DAY, 30 * GIB)
+    assert ids(by_cost([large, small])) == ["small", "large"]
+    assert ids(by_cost([large, small], need_bytes=20 * GIB)) == ["large", "small"]
 
 
 # ---- in a plan

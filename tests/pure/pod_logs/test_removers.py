@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.containers.plan import ContainerGCPolicy, NoState
+from reclaim.containers.plan import ContainerGCPolicy
 from reclaim.evidence.states import PodState, PodStates
 from reclaim.function import Ready, Refused
 from reclaim.functions.unused_containers import (
     DanglingLogSymlinks,
     LogDirectories,
-    ask_state,
     remove_container_log,
 )
 from reclaim.pod_logs.names import LogPaths, symlink_name
@@ -306,19 +305,6 @@ def test_after_two_errors_no_more_requests_are_sent(tree: LogTree, known: bool) 
     plan = tree.symlinks(known=known).plan()
     assert tree.runtime.calls == ["container_status"] * 2
     assert len(plan.remove) == 2 * known
-
-
-def test_the_beginning_of_an_id_may_be_asked_for(tree: LogTree) -> None:
-    """Only for reading; a text that is too short causes no request, an answer about another
-    container is none."""
-    tree.runtime.hold(container(ID))
-    assert ask_state(tree.runtime, ID[:6]) is ContainerState.EXITED
-    assert ask_state(tree.runtime, "feedfeed") is NoState.NO_CONTAINER
-    asked = len(tree.runtime.calls)
-    assert {ask_state(tree.runtime, short) for short in (ID[:5], "")} == {NoState.NO_CONTAINER}
-    assert len(tree.runtime.calls) == asked
-    tree.runtime.says_nothing = True
-    assert ask_state(tree.runtime, ID) is NoState.NO_STATUS
 
 
 # ---- a container's log

@@ -17,7 +17,6 @@ from signals.filesystems import Reading, read_statvfs
 from signals.interval import WatchedLevels
 from signals.samplers import MOST_ORDERS, Sample, Samplers
 from tests.pure.values import on_new_thread, stats
-from tests.reclaimd_process import came_true
 from tests.thread_limit import no_thread_starts
 
 SOON = 60.0  # seconds in which something happens that must; alone it takes milliseconds
@@ -138,22 +137,6 @@ def test_a_filesystem_that_hangs_costs_one_thread_and_delays_nobody(node: Node) 
     }
     assert node.begins(HANGING)
     assert len(node.threads[HANGING]) == 1
-
-
-@pytest.mark.usefixtures("hasty")
-def test_those_who_ask_first_at_the_same_time_share_one_thread(node: Node) -> None:
-    """All are answered, and the threads of those that came too late end."""
-    together = threading.Barrier(8)
-
-    def ask() -> None:
-        together.wait(SOON)
-        node.samplers.ask([SOUND], node.answers.put)
-
-    for _ in range(8):
-        threading.Thread(target=ask).start()
-    assert {node.answers.get(timeout=SOON).problem for _ in range(8)} == {""}
-    named = f"statvfs {SOUND}"
-    assert came_true(lambda: [each.name for each in threading.enumerate()].count(named) == 1)
 
 
 def test_a_filesystem_that_fails_says_why_and_is_read_again(node: Node) -> None:
