@@ -42,7 +42,7 @@ from signals.types import (
 from tests.expected import expect
 from tests.pure.values import GIB, KIB, MIB, SteppedClock, observations_of, seen_filesystems
 from tests.repository import ROOT
-from tests.rows import rows
+from tests.rows import rows, rows_of
 
 NODEFS, IMAGEFS, CONTAINERFS = map(FilesystemRole, ("nodefs", "imagefs", "containerfs"))
 UID = "0f5ab5a0-1b1e-4a4e-9d3c-0123456789ab"
@@ -371,37 +371,26 @@ def told(space: HiddenSpace, reserve: int = 0) -> list[Remark]:
     return remarks_of(stats, space, project_quota_sentence(space.mount, observations_of(), ()))
 
 
-def deleted(process: str, pid: int, size: int, path: str = "/x", pod_uid: str = "") -> OpenFile:
-    return OpenFile(path, pid, process, pod_uid, size, deleted=True)
+SPACES = """
+    space                                 | mount              | reserve | files
+    growing files                         | xfs                | 0       | sqlite 13 4 /data/small; postgres 12 60 /data/wal
+    deleted files, a reserve, quotas      | ext4 pquota        | 512     | cat 6 0.00390625 -; java/0f5a 77 512 -/old; java/0f5a 77 1024 -/log; java/0f5a 77 512 -/2; rsyslogd 5 100 -/var/log/old
+    many small holders                    | ext4               | 0       | 100 x app 4 -
+    nothing                               |                    | 0       |
+    quotas of users, and a small reserve  | ext4 usrquota noquota | 5    |
+    a reserve that is none of XFS         | xfs                | 512     |
+    one small file                        | ext4               | 0       | a 1 1 -
+"""
+"""Files by the process that has them, and its pod, its id, their MiB, and their path; a minus: it is
+deleted."""
 
 
-HOLDERS = (
-    deleted("cat", 6, 4096),
-    *(
-        deleted("java", 77, size, path, "0f5a")
-        for size, path in ((GIB // 2, "/old"), (GIB, "/log"), (GIB // 2, "/2"))
-    ),
-    deleted("rsyslogd", 5, 100 * MIB, "/var/log/old"),
-)
-GROWING = (
-    OpenFile("/data/small", 13, "sqlite", "", 4 * MIB, deleted=False),
-    OpenFile("/data/wal", 12, "postgres", "", 60 * MIB, deleted=False),
-)
-SPACES = {
-    "growing files": told(HiddenSpace(mounted("xfs"), GROWING)),
-    "deleted files, a reserve, quotas": told(
-        HiddenSpace(mounted("ext4", "pquota"), HOLDERS), 512 * MIB
-    ),
-    "many small holders": told(
-        HiddenSpace(mounted("ext4"), tuple(deleted("app", pid, 4 * MIB) for pid in range(100)))
-    ),
-    "nothing": told(HiddenSpace()),
-    "quotas of users, and a small reserve": told(
-        HiddenSpace(mounted("ext4", "usrquota", "noquota")), 5 * MIB
-    ),
-    "a reserve that is none of XFS": told(HiddenSpace(mounted("xfs")), 512 * MIB),
-    "one small file": told(HiddenSpace(mounted("ext4"), (deleted("a", 1, MIB),))),
-}
+def file_of(text: str) -> OpenFile:
+    """One of them."""
+    who, pid, size, path = text.split()
+    process, _, pod = who.partition("/")
+    name = path.removeprefix("-") or "/x"
+    return OpenFile(name, int(pid), process, pod, int(float(size) * MIB), deleted=path != name)
 
 
 def test_what_is_hidden_is_said_with_its_bytes() -> None:
@@ -409,7 +398,13 @@ def test_what_is_hidden_is_said_with_its_bytes() -> None:
     the small ones counted; below a thousandth of the capacity nothing is said. Who was not looked at
     is said in one line; none where everybody was."""
     shown = []
-    for name, remarks in SPACES.items():
+    for space in rows_of(SPACES):
+        name, given = space["space"], space["files"]
+        if given.startswith("100 x"):
+            given = "; ".join(f"app {pid} 4 -" for pid in range(100))
+        files = tuple(file_of(each) for each in given.split("; ") if each)
+        mount = mounted(*space["mount"].split()) if space["mount"] else None
+        remarks = told(HiddenSpace(mount, files), int(space["reserve"]) * MIB)
         shown += [
             f"# {name}",
             *(f"{each.about}: {each.bytes}: {each.sentence}" for each in remarks),

@@ -200,13 +200,14 @@ def outcome(story: str) -> Iterator[str]:
                         yield f"=> {which}{int(name[7:15], 16)}: {shown(record)}"
                 for each in told.told:
                     by = "us" if each.by_us else "others"
-                    number, gone = (int(name[7:15], 16) for name in (each.image.id, each.gone_id))
-                    yield f"=> back {number}: as {gone}, removed by {by}, since {each.since:g}"
+                    new, old = (int(name[7:15], 16) for name in (each.image.id, each.gone_id))
+                    yield f"=> back {new}: as {old}, removed by {by}, since {each.since:g}"
                 told.told.clear()
     assert told is not None
     yield f"=> a witness was asked {told.asked} times"
 
 
+@pytest.mark.regression
 def test_what_is_remembered_of_images_is_as_told() -> None:
     """In `records.txt`: each line is a detection or a removal, at so many seconds, and what follows
     from it."""

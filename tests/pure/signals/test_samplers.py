@@ -288,11 +288,10 @@ def test_every_reading_carries_what_was_polled_last(node: Node, notified: Notifi
     assert second.polls == first.polls == tuple(sorted(first.polls))
 
 
-@pytest.mark.parametrize("failure", [OSError(5, "Input/output error"), OSError()])
-def test_a_poll_that_fails_notifies(node: Node, notified: Notified, failure: OSError) -> None:
+def test_a_poll_that_fails_notifies(node: Node, notified: Notified) -> None:
     """The observation that follows says why the filesystem cannot be read."""
     node.hold(SOUND)
-    node.available[SOUND] = failure
+    node.available[SOUND] = OSError(5, "Input/output error")
     node.watch(SOUND, 50, notified)
     assert notified.acquire(timeout=SOON)
 
