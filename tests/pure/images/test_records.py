@@ -10,8 +10,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from reclaim.images.records import MOST_GONE, ImageRecords, Loaded, Returned
 from reclaim.kubelet.pull_records import PullRecords, record_names
@@ -69,58 +67,6 @@ class Told:
     def returned(self) -> list[tuple[str, str, bool, float]]:
         """The id of each image, of the one that had gone, whether we removed it, since when."""
         return [(each.image.id, each.gone_id, each.by_us, each.since) for each in self.told]
-
-
-numbers = st.integers(1, 4)
-events = st.one_of(
-    st.tuples(st.just("see"), st.frozensets(numbers), st.frozensets(numbers)),
-    st.tuples(st.sampled_from(["removed", "may be there"]), numbers, st.none()),
-)
-
-
-@given(st.lists(st.tuples(events, st.floats(1.0, 100.0)), max_size=12))
-def test_records_are_what_a_ledger_by_hand_says(
-    history: list[tuple[tuple[str, frozenset[int], frozenset[int]] | tuple[str, int, None], float]],
-) -> None:
-    """Whatever is listed, used and removed: an age begins when an image is listed, and again when
-    it was gone; a use that goes on from one detection to the next is one spell; what has gone
-    returns with its uses, and as missed if we removed it. An image that may be there has not
-    returned."""
-    told, known, gone = Told(), dict[int, ImageRecord](), dict[int, ImageRecord]()
-    now, looked_at, returned = 0.0, -1.0, list[tuple[str, str, bool, float]]()
-    for (what, whom, used), step in history:
-        now += step
-        if isinstance(whom, int):
-            told.records.forget(image_id(whom), now if what == "removed" else None)
-            record = known.pop(whom, None)
-            if record is not None and what == "removed":
-                gone[whom] = replace(record, removed=True)
-            now += 1.0
-            continue
-        for number in sorted(whom):
-            record = known.get(number)
-            if record is None:
-                record = ImageRecord(now)
-                if (before := gone.pop(number, None)) is not None:
-                    name = image_id(number)
-                    returned.append((name, name, before.removed, now + WALL))
-                    record = replace(
-                        record,
-                        uses=before.uses,
-                        returned=before.returned + before.removed,
-                        counted_since=before.uses_since if before.uses else None,
-                    )
-            if number in (used or ()):
-                spells = record.uses + (record.last_used != looked_at)
-                record = replace(record, last_used=now, uses=spells)
-            known[number] = record
-        for number in known.keys() - whom:
-            gone[number] = known.pop(number)
-        looked_at = now
-        found = told.see(*sorted(whom), at=now, used=used or ())
-        assert found == {image_id(number): record for number, record in known.items()}
-        assert told.records.gone == {image_id(number): record for number, record in gone.items()}
-    assert told.returned() == returned
 
 
 # ---- stories
