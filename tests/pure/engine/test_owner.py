@@ -309,21 +309,14 @@ def test_while_every_worker_hangs_it_is_said_and_what_is_next_waits() -> None:
 
 @pytest.mark.regression
 def test_where_no_thread_starts_nothing_is_sent_and_the_next_pass_tries_again() -> None:
-    """The pass ends with the sentence, and nothing counts as being removed."""
+    """The pass ends with the sentence, and nothing counts as being removed. Threads that were
+    prepared relieve: what pressure needs was there before it."""
     with on_threads("AB") as site:
         site.look()
         with no_thread_starts():
             record = site.passed(20)
         assert told(record) == "failed: no thread can be started for work: can't start new thread"
         assert (site.store.sent, site.owner.world.removals) == ([], {})
-        assert site.relieves()
-
-
-@pytest.mark.regression
-def test_threads_that_were_prepared_relieve_when_none_can_be_started() -> None:
-    """What pressure needs was there before it."""
-    with on_threads("AB") as site:
-        site.look()
         site.owner.workers.prepare(2)
         with no_thread_starts():
             assert site.relieves()
