@@ -14,7 +14,9 @@ Test = TypeVar("Test", bound=Callable[..., None])
 
 def rows_of(table: str) -> list[dict[str, str]]:
     """The lines of a table, by the words of its first line."""
-    head, *lines = ([cell.strip() for cell in line.split("|")] for line in table.strip().split("\n"))
+    head, *lines = (
+        [cell.strip() for cell in line.split("|")] for line in table.strip().split("\n")
+    )
     return [dict(zip(head, cells, strict=True)) for cells in lines]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -352,3 +353,16 @@ def test_a_stop_waits_for_what_its_pass_has_given_up(names: str, result: Result)
         assert [each.verdict.reason for each in function.kept] == [Reason.STOPPING] * names.count(
             "B"
         )
+
+
+def test_whoever_still_waits_at_the_end_is_answered_and_nothing_is_sent() -> None:
+    """A pass that plans, one that waits for its turn, and one that is asked for after the stop."""
+    with on_threads("A") as site:
+        site.hang_at(Plan)
+        with running(site):
+            wanted = [site.want_until(Plan), site.want(10)]
+        wanted.append(replace(wanted[0], record=Future()))
+        site.owner.post(wanted[-1])
+        site.owner.refuse_the_rest()
+        assert all(each.record.done() for each in wanted)
+        assert site.store.sent == []

@@ -486,6 +486,16 @@ def test_the_lead_is_as_long_as_the_slowest_of_the_last_eight_removals() -> None
     assert found == [1.0, *[5.0] * 8, 0.3]
 
 
+def test_a_removal_commits_each_btrfs_of_the_node() -> None:
+    """By itself it does so every 30 s, and shows until then that nothing was freed."""
+    site = Site("AB")
+    for kind, wanted in (("btrfs", 10), ("ext4", 20)):
+        site.engine.filesystem_type = kind
+        site.passed(wanted)
+    sends = [effect.btrfs for effect in site.engine.handed_out if isinstance(effect, Send)]
+    assert sends == [("/node/images",), ()]
+
+
 # ---- its end
 
 
