@@ -203,6 +203,34 @@ def test_a_command_relieves_on_its_own_thread() -> None:
         assert site.forgotten == ["abcdef000001"]
 
 
+@pytest.mark.usefixtures("hasty")
+def test_of_many_who_wait_each_is_told_and_at_the_end_all_are_refused() -> None:
+    """Six threads ask six hundred times for a pause, until the owner ends: whoever asks then
+    is refused."""
+    refused, begun = list[str](), threading.Semaphore(0)
+    with on_threads("A") as site:
+
+        def ask() -> None:
+            try:
+                while True:
+                    pause = PauseSet(60.0)
+                    assert site.owner.ask(pause, pause.done) == 0
+                    assert site.owner.world.pause.left_seconds(site.clock.monotonic()) > 0
+                    begun.release()
+            except EvictionError as error:
+                refused.append(str(error))
+
+        asking = [threading.Thread(target=ask, daemon=True) for _ in range(6)]
+        with running(site):
+            for thread in asking:
+                thread.start()
+            assert all(begun.acquire(timeout=LONGEST_SECONDS) for _ in range(600))
+        site.owner.refuse_the_rest()
+        for thread in asking:
+            thread.join(LONGEST_SECONDS)
+        assert refused == ["it is stopping"] * len(asking)
+
+
 # ---- what is raised
 
 
