@@ -30,6 +30,7 @@ from eviction.engine.owner import Job, Owner, Performer
 from eviction.engine.stages import Stages
 from eviction.records.listener import Listener, Listeners
 from eviction.records.passes import Pass, Trigger
+from eviction.types import EvictionError
 from reclaim.types import Reason, Result
 from reclaim.workers import Workers
 from signals.samplers import Samplers
