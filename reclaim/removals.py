@@ -31,7 +31,6 @@ import os
 import resource
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -107,8 +106,7 @@ class Checked(NamedTuple):
     """When its last look ended, if it may go (monotonic seconds)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """One removal that has begun and has not ended. Times are monotonic seconds."""
 
     pass_id: str
@@ -153,23 +151,23 @@ def moved_to(claim: Claim, state: State) -> Claim:
     """The claim in its next state. Raises ValueError where the table has none such."""
     if state not in AFTER[claim.state]:
         raise ValueError(f"a removal that is {claim.state} cannot become {state}")
-    return replace(claim, state=state, checked=None)
+    return claim._replace(state=state, checked=None)
 
 
 def waiting(claim: Claim, until: float) -> Claim:
     """It is checked again at this time."""
-    return replace(moved_to(claim, State.WAITING), again_at=until)
+    return moved_to(claim, State.WAITING)._replace(again_at=until)
 
 
 def checked_again(claim: Claim) -> Claim:
     """Its check begins once more: the last one was too old, or its time has come."""
     again = moved_to(claim, State.CHECKING)
-    return again if claim.state is State.WAITING else replace(again, attempts=claim.attempts + 1)
+    return again if claim.state is State.WAITING else again._replace(attempts=claim.attempts + 1)
 
 
 def sent(claim: Claim, now: float) -> Claim:
     """Its call goes out."""
-    return replace(moved_to(claim, State.SENT), sent_at=now)
+    return moved_to(claim, State.SENT)._replace(sent_at=now)
 
 
 def left(claim: Claim, now: float) -> tuple[Claim, Outcome]:

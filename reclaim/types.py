@@ -8,7 +8,7 @@ reported by the runtime are in nanoseconds since the epoch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Self, TypeVar
 
@@ -297,8 +297,7 @@ class Image(NamedTuple):
 Listed = TypeVar("Listed", Image, Container, PodSandbox)
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(NamedTuple):
     """Complete answers from the runtime. Images are listed first, containers after them, so that a
     container that starts in between is seen.
 
@@ -314,8 +313,8 @@ class Listing:
     containers: tuple[Container, ...] = ()
     sandboxes: tuple[PodSandbox, ...] = ()
     sandbox_image_references: frozenset[str] | None = None
-    image_volumes: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
-    resolved: Mapping[str, str | None] = field(default_factory=dict)
+    image_volumes: Mapping[str, tuple[tuple[str, ...], ...]] = {}
+    resolved: Mapping[str, str | None] = {}
     runtime: str = ""
     named_images: frozenset[str] = frozenset()
 
@@ -331,8 +330,7 @@ class Listing:
         def left(kind: Kind, listed: Iterable[Listed]) -> tuple[Listed, ...]:
             return tuple(each for each in listed if (kind, each.id) not in gone)
 
-        return replace(
-            self,
+        return self._replace(
             images=left(Kind.IMAGE, self.images),
             containers=left(Kind.CONTAINER, self.containers),
             sandboxes=left(Kind.SANDBOX, self.sandboxes),
@@ -550,8 +548,7 @@ class Amounts:
 NO_GAIN = Amounts()
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """One object after a pass.
 
     `result`: None if it was kept. `freed`: what the filesystem had gained right after the removal;

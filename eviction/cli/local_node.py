@@ -6,10 +6,10 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from signal import SIGTERM, default_int_handler
 from signal import signal as catch
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from eviction.cli.local_files import READ_DEADLINE_SECONDS, LocalFiles
 from eviction.cli.options import fields_of_flags
@@ -58,8 +58,7 @@ class Pods(Document):
     """Whether its directories are trusted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(NamedTuple):
     """What a pass would do now."""
 
     record: Pass

@@ -18,7 +18,7 @@ what a pass does is in `eviction.engine.relief`.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -43,8 +43,7 @@ FillRates = Mapping[Amount, FillRate]
 """How fast each amount falls."""
 
 
-@dataclass(frozen=True, slots=True)
-class PollPolicy:
+class PollPolicy(NamedTuple):
     """How often a filesystem is read: at least `floor_seconds` and at most `ceiling_seconds` apart.
 
     `assumed_fill_rate`: bytes a second; a fill this fast is always assumed to be possible.

@@ -9,7 +9,7 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from glob import iglob
 from pathlib import Path
@@ -286,7 +286,7 @@ def held_by_stopped_pods(listing: Listing, pods: str) -> str:
             stopped.add(uid)
     stopped &= {container.pod_uid for container in listing.containers} - live
     others = tuple(each for each in listing.containers if each.pod_uid not in stopped)
-    without = images_in_use(replace(listing, containers=others))
+    without = images_in_use(listing._replace(containers=others))
     held = images_in_use(listing).by_containers - without.by_containers - without.by_sandboxes
     sizes = [image.size_bytes for image in listing.images if image.id in held and not image.pinned]
     exited = f"pods all of whose containers have exited: {len(stopped)}"

@@ -5,7 +5,7 @@ where its bytes are, and how many threads it has. Making it does no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import assert_never, cast
 
@@ -87,8 +87,8 @@ def functions_of(configuration: Configuration, log: Log) -> FunctionTable:
     if not configuration.functions:  # as on most nodes, which do not load what makes them
         return FUNCTIONS
     own = [
-        replace(
-            made(entry, configuration.root_directory, log), cooldown_seconds=entry.cooldown_seconds
+        made(entry, configuration.root_directory, log)._replace(
+            cooldown_seconds=entry.cooldown_seconds
         )
         for entry in configuration.functions
     ]

@@ -666,7 +666,7 @@ def measured(running: RunningPass, world: World) -> RunningPass:
                 freed = Amounts(max(outcome.verdict.promised_bytes, 0))
                 if alone:
                     freed = Amounts(max(freed_bytes, 0), max(freed_inodes, 0))
-                outcomes[number] = replace(outcome, freed=freed)
+                outcomes[number] = outcome._replace(freed=freed)
         current.append(stage._replace(outcomes=tuple(outcomes)))
     return running._replace(current=tuple(current), measured=running.gained, unmeasured=())
 

@@ -218,7 +218,7 @@ def judged_claim(world: World, claim: Claim, checked: Checked) -> World:
     if answer is None:
         return check_again(world, claim)
     if claim.ready_since == NEVER:
-        claim = replace(claim, ready_since=checked.looked_at)
+        claim = claim._replace(ready_since=checked.looked_at)
         world = world.with_claim(claim)
     assert running is not None
     # what may have been mounted over it meanwhile, or be enough by now

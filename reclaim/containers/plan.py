@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import chain
 from typing import NamedTuple
@@ -61,8 +61,7 @@ NOT_DEAD = {
 """Why a container in this state is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerGCPolicy:
+class ContainerGCPolicy(NamedTuple):
     """Which dead containers may be removed: the kubelet's policy, and two fields more.
 
     `min_age_seconds`: since creation, at least 0. `max_per_pod_container`: dead copies kept of each

@@ -228,7 +228,7 @@ class Inventory:
         reading = self._containers.read(not_older_than)
         _, containers = reading.answer
         volumes = self._image_volumes(containers, self._current_facts())
-        fresh = replace(listing, containers=containers, image_volumes=volumes, named_images=named)
+        fresh = listing._replace(containers=containers, image_volumes=volumes, named_images=named)
         return self._evidence_of(fresh, reading)
 
     def learn_layers(self, images: tuple[Image, ...], goes_on: GoesOn = lambda: True) -> None:
@@ -424,7 +424,7 @@ class Inventory:
             if image is None or means(reference, image):
                 resolved[reference] = None if image is None else image.id
         if unknown:
-            listing = replace(listing, resolved=resolved)
+            listing = listing._replace(resolved=resolved)
             usage = images_in_use(listing, index)
         return listing, usage
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import islice
 
 from reclaim.evidence.lists import Evidence
@@ -272,7 +271,7 @@ def refusal(
         return Refused(Reason.PINNED)
     if keep.kept_ids((status,)):
         return Refused(Reason.KEEP_LIST)
-    usage = images_in_use(replace(evidence.listing, images=(status,)))
+    usage = images_in_use(evidence.listing._replace(images=(status,)))
     if status.id in usage.by_containers:
         return Refused(Reason.IN_USE)
     return Refused(Reason.SANDBOX_IMAGE) if status.id in usage.by_sandboxes else None

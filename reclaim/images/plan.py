@@ -28,7 +28,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Literal, NamedTuple
@@ -61,8 +61,7 @@ from reclaim.types import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ImageGCPolicy:
+class ImageGCPolicy(NamedTuple):
     """When images are removed. Allowed values are checked where the configuration is read
     (`eviction.configuration.effective`).
 

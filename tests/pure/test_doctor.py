@@ -160,7 +160,7 @@ def of_version(name: str, version: str, **fields: Any) -> Facts:
 def holding(*references: str, age_seconds: float = 3600.0) -> Facts:
     """With one container: what it says of its image, and how long ago it was created."""
     one = container("4711", references=references, age_seconds=age_seconds)
-    return node(listing=replace(LISTING, containers=(one,)))
+    return node(listing=LISTING._replace(containers=(one,)))
 
 
 def with_rows(
@@ -275,7 +275,7 @@ def nodes(path: Path) -> dict[str, Facts]:
         "of any build": of_version("containerd", "2.0.4+k3s1"),
         "the sandbox image is not known": node(listing=Listing(), sandbox_image=None),
         "it is not pinned": node(
-            listing=replace(LISTING, images=(PAUSE._replace(pinned=False), APP))
+            listing=LISTING._replace(images=(PAUSE._replace(pinned=False), APP))
         ),
         "it is not there": node(listing=Listing()),
         "an image cannot be told": holding(),

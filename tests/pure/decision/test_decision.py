@@ -105,7 +105,7 @@ def assert_story(story: str) -> None:
     named = {name: threshold_of(text) for name, text in given.items()}
     kubelets = tuple(one for name, one in named.items() if name.startswith("kubelet"))
     ours = tuple(one for name, one in named.items() if not name.startswith("kubelet"))
-    config = replace(EvictionConfig(ours, kubelets=kubelets or None, rows=OWN_ROW), **seconds)  # type: ignore[arg-type] # as named
+    config = EvictionConfig(ours, kubelets=kubelets or None, rows=OWN_ROW)._replace(**seconds)  # type: ignore[arg-type] # as named
     state = ManagerState(config)
 
     def names(thresholds: Sequence[Threshold]) -> str:
@@ -116,7 +116,7 @@ def assert_story(story: str) -> None:
         now, layout = float(told["at"]), told.get("layout", "single")
         if "in force" in told:
             thresholds = tuple(named[name] for name in told["in force"].split())
-            state = replace(state, config=replace(state.config, thresholds=thresholds))
+            state = state._replace(config=state.config._replace(thresholds=thresholds))
         read = [
             reading_of(Signal(name), text, now)
             for name, text in told.items()

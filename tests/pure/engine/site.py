@@ -393,7 +393,7 @@ class Site:
                 self.request["dry_run"] = True
             case ["kubelet"]:  # its mark is known, 1 MiB below the daemon's
                 kubelets = (threshold(Signal.NODEFS_AVAILABLE, "479Mi"),)
-                config = replace(self.engine.world.manager.config, kubelets=kubelets)
+                config = self.engine.world.manager.config._replace(kubelets=kubelets)
                 self.change(manager=ManagerState(config))
             case ["program"]:  # of ten minutes, for which a command has asked
                 program = Store(self.disk, "P")

@@ -160,7 +160,7 @@ def test_the_sentence_names_pod_and_directory() -> None:
     ):
         named = [each._replace(pod_name=name.format(each.pod_uid)) for each in listing.containers]
         states = PodStates(frozenset({"three"}))
-        doubt = doubted(states, replace(listing, containers=tuple(named))).doubt
+        doubt = doubted(states, listing._replace(containers=tuple(named))).doubt
         assert doubt is not None
         assert doubt.sentence.startswith(expected)
         assert doubt.sentence.endswith(

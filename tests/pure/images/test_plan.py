@@ -181,7 +181,7 @@ def test_what_a_spec_names_and_no_image_has_is_not_pulled_yet(reference: str) ->
     """It keeps no image, whether or not the runtime was asked about it."""
     for resolved in ({}, {reference: None}):
         listed = listing(resolved=resolved)
-        assert plan(replace(listed, named_images=frozenset({reference}))) == plan(listed)
+        assert plan(listed._replace(named_images=frozenset({reference}))) == plan(listed)
 
 
 # ---- what else keeps an image
@@ -508,8 +508,8 @@ def test_a_plan_is_the_kubelets_without_what_the_guards_keep(
     assert all((each.id in kubelets) is (each.rule is Rule.KUBELET) for each in made.remove)
     assert all(each.rule is Rule.GUARD for each in made.keep if each.id in kubelets)
     once, shuffled = (
-        replace(
-            listed, images=tuple(order(last.values())), containers=tuple(order(listed.containers))
+        listed._replace(
+            images=tuple(order(last.values())), containers=tuple(order(listed.containers))
         )
         for order in (list, lambda those: random.sample([*those], len(those)))
     )

@@ -101,7 +101,7 @@ def test_a_scrape_after_passes_is_as_expected() -> None:
     dead = outcome(Kind.CONTAINER, Reason.OLDER_COPY)
     metrics.collected(a_pass(ReclaimResult("GarbageCollect", (dead,) * 2, remove_seconds=0.5)))
     aged = outcome(Kind.IMAGE, Reason.MAXIMUM_AGE)
-    stays = replace(aged, result=Result.IN_USE)
+    stays = aged._replace(result=Result.IN_USE)
     metrics.collected(a_pass(ReclaimResult("GarbageCollectImages", (aged, aged, stays, dead))))
     for by_us in (True, False, True):
         metrics.returned(Returned(image(1, size_bytes=3 * MIB), image_id(1), by_us, 0.0))
