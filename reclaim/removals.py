@@ -32,7 +32,6 @@ import resource
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from reclaim.function import Ready, Refused, Stage, Wait
@@ -40,7 +39,6 @@ from reclaim.types import (
     NEVER,
     AnsweredWithError,
     Outcome,
-    Reason,
     ReclaimError,
     Result,
     RuntimeUnavailable,
@@ -145,6 +143,7 @@ class Claim(NamedTuple):
 
 
 Claims = Mapping[ClaimId, Claim]
+"""The oldest first."""
 
 
 def moved_to(claim: Claim, state: State) -> Claim:
@@ -190,14 +189,9 @@ def left(claim: Claim, now: float) -> tuple[Claim, Outcome]:
 
 
 def refused(claim: Claim, answer: Refused, now: float) -> Outcome:
-    """Its object stays, is gone, or could not be checked."""
+    """Its object stays, as the check or the gate says, is gone, or could not be checked."""
     verdict = claim.verdict if answer.reason is None else claim.verdict.kept(answer.reason)
     return Outcome(verdict, answer.result, answer.error, duration_seconds=now - claim.claimed_at)
-
-
-def kept(claim: Claim, reason: Reason, now: float) -> Outcome:
-    """The gate did not let it pass."""
-    return Outcome(claim.verdict.kept(reason), None, "", duration_seconds=now - claim.claimed_at)
 
 
 def never_fresh(claim: Claim, fresh_seconds: float, now: float) -> Outcome:
@@ -214,7 +208,7 @@ def never_fresh(claim: Claim, fresh_seconds: float, now: float) -> Outcome:
 
 def late(claims: Claims) -> list[Claim]:
     """Those that nobody waits for any more, the oldest first."""
-    return [claim for claim in _oldest_first(claims) if not claim.awaited]
+    return [claim for claim in claims.values() if not claim.awaited]
 
 
 def stuck(claims: Claims, parallel: int, now: float) -> str:
@@ -230,11 +224,7 @@ def stuck(claims: Claims, parallel: int, now: float) -> str:
 
 def sent_claims(claims: Claims) -> tuple[Claim, ...]:
     """Those whose call went out, the oldest first."""
-    return tuple(claim for claim in _oldest_first(claims) if claim.sent_at is not None)
-
-
-def _oldest_first(claims: Claims) -> list[Claim]:
-    return sorted(claims.values(), key=attrgetter("claimed_at"))
+    return tuple(claim for claim in claims.values() if claim.sent_at is not None)
 
 
 def oldest_seconds(claims: Iterable[Claim], now: float) -> float:

@@ -75,7 +75,6 @@ from reclaim.removals import (
     StageId,
     State,
     checked_again,
-    kept,
     left,
     never_fresh,
     refused,
@@ -240,7 +239,7 @@ def judged_claim(world: World, claim: Claim, checked: Checked) -> World:
 
 def kept_back(world: World, claim: Claim, reason: Reason) -> World:
     """Its object stays: nothing is sent."""
-    return removal_ended(world, claim, kept(claim, reason, world.now))
+    return removal_ended(world, claim, refused(claim, Refused(reason), world.now))
 
 
 def another_goes_first(claim: Claim, running: RunningPass, world: World) -> bool:
