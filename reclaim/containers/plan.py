@@ -226,11 +226,11 @@ class _Judge(NamedTuple):
         """It goes."""
         state = part.state if isinstance(part, Container) else None
         return Verdict(
-            kind=Kind.SANDBOX if state is None else Kind.CONTAINER,
-            id=part.id,
-            name=part.title,
-            action=Action.REMOVE,
-            reason=reason,
+            Kind.SANDBOX if state is None else Kind.CONTAINER,
+            part.id,
+            part.title,
+            Action.REMOVE,
+            reason,
             age_seconds=self._age(part),
             pod_uid=part.pod_uid,
             superseded_by=superseded_by,

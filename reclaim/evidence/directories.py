@@ -12,7 +12,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TypeVar
 
 from reclaim.evidence.states import (
     PodDirectories,
@@ -23,9 +22,7 @@ from reclaim.evidence.states import (
     distrust,
 )
 from reclaim.types import ReclaimError
-from reclaim.workers import ReadingsInTime
-
-Answer = TypeVar("Answer")
+from reclaim.workers import Answer, ReadingsInTime
 
 
 class KubeletDirectories:

@@ -177,11 +177,11 @@ def _verdict(file: LogFile, ages: Mapping[bytes, float], reason_to_keep: str) ->
         ROTATED_LOG,
         file.id,
         file.id if uid is None else "/".join(printable(part) for part in parts if part),
-        action=Action.KEEP if reason_to_keep else Action.REMOVE,
-        reason=reason_to_keep or ("left_behind" if file.name.endswith(TEMPORARY) else "rotated"),
-        size_bytes=file.size_bytes,
-        age_seconds=ages[file.name] if file.name else None,
-        pod_uid=uid or "",
+        Action.KEEP if reason_to_keep else Action.REMOVE,
+        reason_to_keep or ("left_behind" if file.name.endswith(TEMPORARY) else "rotated"),
+        file.size_bytes,
+        ages[file.name] if file.name else None,
+        uid or "",
         rule=Rule.GUARD if reason_to_keep not in ("", CURRENT) else Rule.KUBELET,
     )
 

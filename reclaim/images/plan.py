@@ -330,13 +330,13 @@ def _verdict(
 ) -> Verdict:
     goes = reason in (Reason.UNUSED, Reason.MAXIMUM_AGE)
     return Verdict(
-        kind=Kind.IMAGE,
-        id=known.image.id,
-        name=known.image.title,
-        action=Action.REMOVE if goes else Action.KEEP,
-        reason=reason,
-        size_bytes=known.image.size_bytes,
-        age_seconds=age,
+        Kind.IMAGE,
+        known.image.id,
+        known.image.title,
+        Action.REMOVE if goes else Action.KEEP,
+        reason,
+        known.image.size_bytes,
+        age,
         eligible_in_seconds=wait,
         rule=Rule.GUARD if guard else Rule.KUBELET,
     )
