@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
 from signals.quantity import Percentage, format_quantity, whole
 from signals.types import FsLayout, Signal
@@ -126,8 +126,7 @@ def _raised(amount: Fraction | int, by: ThresholdValue | None, capacity: int) ->
     return raised if raised < capacity else amount
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What `synchronize` makes of one set of observations.
 
     `conditions`: those reported now; ours includes the transition period. `thresholds_met`:

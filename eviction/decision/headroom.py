@@ -18,7 +18,6 @@ what a pass does is in `eviction.engine.relief`.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -281,8 +280,8 @@ def with_needed(
         lead = lead_seconds(seen.filesystem.device_id)
         coming = coming_bytes(stats, fill_rates.get(amount), lead) if lead else 0
         if limit is not None and coming:
-            signals[signal] = replace(seen, needed=limit + coming)
-    return replace(observations, signals=signals)
+            signals[signal] = seen._replace(needed=limit + coming)
+    return observations._replace(signals=signals)
 
 
 def coming_bytes(stats: FsStats, fill: FillRate | None, lead_seconds: float) -> int:

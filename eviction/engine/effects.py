@@ -66,13 +66,11 @@ class Send(NamedTuple):
     btrfs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Locate:
+class Locate(NamedTuple):
     """Ask the runtime where its images are. `Located` answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refresh:
+class Refresh(NamedTuple):
     """Ask the runtime who uses its images, for the image records. `Refreshed` answers."""
 
 
@@ -98,8 +96,7 @@ class Forget(NamedTuple):
     pass_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
+class Looked(NamedTuple):
     """The node was observed, and it was decided about."""
 
 
@@ -135,8 +132,7 @@ class Sampled(NamedTuple):
     sample: Sample
 
 
-@dataclass(frozen=True, slots=True)
-class Crossed:
+class Crossed(NamedTuple):
     """A poll says that an observation is due."""
 
 

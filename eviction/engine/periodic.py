@@ -57,7 +57,7 @@ def periodic_ended(world: World, running: RunningPass, record: Pass) -> World:
     (loop,) = (loop for loop in world.periodic if loop.what == running.lane)
     result, event = outcome_of(running, record)
     due = world.now + loop.period_seconds
-    world = with_loop(world, replace(loop, due=due, failed=bool(result.error)))
+    world = with_loop(world, loop._replace(due=due, failed=bool(result.error)))
     record = replace(
         record,
         functions=(result,),

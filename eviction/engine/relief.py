@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from eviction.decision.headroom import faster, urgency
@@ -260,8 +259,8 @@ def with_promised(
     for signal, seen in signals.items():
         if seen.filesystem is not None and not signal.counts_inodes:
             available = seen.available + by_device[seen.filesystem.device_id]
-            signals[signal] = replace(seen, available=available)
-    return replace(observations, signals=signals)
+            signals[signal] = seen._replace(available=available)
+    return observations._replace(signals=signals)
 
 
 def pressure_of(running: RunningPass, world: World) -> Pressure:

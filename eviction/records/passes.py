@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.records.attribution import Attribution
@@ -35,8 +35,7 @@ OF_PASSES: Final = (Trigger.INTERVAL, Trigger.WATCH, Trigger.REQUEST, Trigger.LE
 """Of the passes that are told and counted as such; what a periodic loop does is told otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodicLoop:
+class PeriodicLoop(NamedTuple):
     """One of the kubelet's two loops."""
 
     what: str

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import NamedTuple
 
 from eviction.records.attribution import About, Attribution, Remark, Share, Use
 from eviction.records.passes import Pass, PassResult
@@ -294,8 +295,7 @@ def _deleted(files: Sequence[OpenFile], worth: int) -> Iterator[Remark]:
         yield Remark(About.DELETED_OPEN, left, text)
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(NamedTuple):
     """The directories to count."""
 
     root_directory: str

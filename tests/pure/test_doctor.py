@@ -69,7 +69,7 @@ def seen(kind: str = "ext4", **fields: int) -> SignalObservations:
         role: (FilesystemIdentity(f"/{role}", 1, "/dev/sda", kind), stats)
         for role in (NODEFS, IMAGEFS)
     }
-    return replace(observations_of(*observations), filesystems=filesystems)
+    return observations_of(*observations)._replace(filesystems=filesystems)
 
 
 def marks(*texts: str) -> tuple[Threshold, ...]:
@@ -176,8 +176,8 @@ def with_rows(
     cache = FilesystemIdentity("/buildcache", 2, "/dev/sdb", "ext4"), filesystem()
     signals = {**SEEN.signals, CACHE: observation(CACHE, 5 * GIB, 10 * GIB)}
     filesystems = {**SEEN.filesystems, CACHE.filesystem: cache}
-    observations = replace(SEEN, signals=signals, filesystems=filesystems)
-    return node(configuration=configuration, observations=replace(observations, **observed))
+    observations = SEEN._replace(signals=signals, filesystems=filesystems)
+    return node(configuration=configuration, observations=observations._replace(**observed))
 
 
 def of_mount(kind: str, *options: str, observations: SignalObservations = SEEN) -> Facts:
@@ -194,11 +194,11 @@ def beside(
 
 
 def unavailable(role: FilesystemRole, reason: str) -> SignalObservations:
-    return replace(SEEN, unavailable=(Unavailable(role, reason),))
+    return SEEN._replace(unavailable=(Unavailable(role, reason),))
 
 
 DOUBT = Distrust(Why.EXCHANGED, "it was exchanged")
-SPLIT = replace(SEEN, layout=FsLayout.SPLIT)
+SPLIT = SEEN._replace(layout=FsLayout.SPLIT)
 LATE = "evictionHard: {nodefs.available: 20%}\nimageGCHighThresholdPercent: 100\n"
 PRUNES = {"buildcache.available": ["prune"]}
 
@@ -213,7 +213,7 @@ PRUNES = {"buildcache.available": ["prune"]}
         ),
         unknown(
             runtime=Runtime(records=SIDE_LOADED),
-            observations=replace(observations_of(), layout=None),
+            observations=observations_of()._replace(layout=None),
         ),
         node(keep="auto", pulls=NO_RECORDS),
         of_version("cri-o", "2.0.1"),

@@ -92,7 +92,7 @@ def reading_of(signal: Signal, text: str, now: float) -> SignalObservation:
     amount, capacity, needed = (int(value(size).amount(0)) for size in sizes)
     time = float(told.get("at", now))
     one = observation(signal, amount, capacity, time=time, stale="stale" in words)
-    return replace(one, needed=needed)
+    return one._replace(needed=needed)
 
 
 def assert_story(story: str) -> None:
@@ -886,8 +886,8 @@ def test_polls_compare_with_the_next_mark_below_on_each_filesystem() -> None:
     seen = observed(3072, "1024", "700")
     ((path, found),) = levels_to_watch(marks, seen, {}, policy=POLICY).items()
     assert (path, found.levels, found.rates) == ("/kubelet", (2 * GIB, 700), (500.0 * MIB, 2e4))
-    images = replace(seen.signals[IMAGEFS], available=10 * GIB, filesystem=PLACES[NODEFS])
-    seen = replace(seen, signals={**seen.signals, IMAGEFS: images})
+    images = seen.signals[IMAGEFS]._replace(available=10 * GIB, filesystem=PLACES[NODEFS])
+    seen = seen._replace(signals={**seen.signals, IMAGEFS: images})
     ((path, found),) = levels_to_watch(marks, seen, {}, policy=POLICY).items()
     assert (path, found.levels) == ("/kubelet", (9 * GIB, 700))
 

@@ -239,7 +239,7 @@ class Timed(Inline):
     def _sample(self, path: str) -> Sample:
         sample = super()._sample(path)
         assert sample.identity is not None
-        return replace(sample, identity=replace(sample.identity, type=self.filesystem_type))
+        return sample._replace(identity=sample.identity._replace(type=self.filesystem_type))
 
     def _after(self, what: str, answer: Callable[[], Iterable[Event]]) -> Iterable[Event]:
         seconds = self.takes.get(what, self.takes.get(what.split()[0], 0.0))

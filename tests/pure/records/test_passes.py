@@ -244,9 +244,9 @@ def test_a_pass_is_one_json_document() -> None:
     ended), RFC 3339 in UTC with milliseconds. What is coming is where it is not zero, a mark is that
     at the present capacity, and null where that is not known."""
     where = FilesystemIdentity("/var/lib/kubelet", 7, "/dev/sda1", "ext4")
-    nodefs = replace(observation(NODEFS, GIB, time=95.0), filesystem=where, promised=5, needed=7)
+    nodefs = observation(NODEFS, GIB, time=95.0)._replace(filesystem=where, promised=5, needed=7)
     images = observation(IMAGEFS, GIB, time=100.0, stale=True)
-    seen = replace(observations_of(nodefs, images, time=100.0), wall_time=1_800_000_005.25)
+    seen = observations_of(nodefs, images, time=100.0)._replace(wall_time=1_800_000_005.25)
     soft = threshold(NODEFS, "20%", grace_seconds=1)
     passed = record(
         GONE,
