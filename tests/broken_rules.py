@@ -117,8 +117,8 @@ BREAKS = (
     Break(
         "what may not come back is not held back",
         UNUSED_IMAGES,
-        "return part_of(unused_images(context, evidence, detected_at))\n",
-        "return unused_images(context, evidence, detected_at)\n",
+        "return part_of(plan, last=last)\n",
+        "return plan\n",
     ),
     Break(
         "no record of a pull is proof by itself", PULL_RECORDS, "os.stat(pulled).st_ctime", "0.0"

@@ -18,10 +18,11 @@ once the disk is relieved.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from reclaim.function import ReclaimContext, ReclaimFunction, Stage
 from reclaim.functions.unused_containers import container_stages
-from reclaim.functions.unused_images import UnusedImages, at_last
+from reclaim.functions.unused_images import UnusedImages, unused_images
 from reclaim.types import (
     DELETE_ALL_UNUSED_CONTAINERS,
     DELETE_UNUSED_IMAGES,
@@ -53,7 +54,7 @@ FUNCTIONS = table_of(
         (Kind.IMAGE,),
         stages=lambda context: (UnusedImages(context),),
         side_by_side=True,
-        last_resort=lambda context: (UnusedImages(context, at_last),),
+        last_resort=lambda context: (UnusedImages(context, partial(unused_images, last=True)),),
     ),
 )
 

@@ -32,9 +32,12 @@ Planner = Callable[[ReclaimContext, Evidence, float], Plan]
 """Plans from what was listed by a detection that began at this time (monotonic seconds)."""
 
 
-def unused_images(context: ReclaimContext, evidence: Evidence, detected_at: float) -> Plan:
-    """All that may go under pressure, in the order of the policy."""
-    return plan_image_gc(
+def unused_images(
+    context: ReclaimContext, evidence: Evidence, detected_at: float, *, last: bool = False
+) -> Plan:
+    """What may go under pressure, in the order of the policy: all but what goes last; or,
+    `last`, that alone."""
+    plan = plan_image_gc(
         evidence.listing,
         context.records.records,
         context.policies.images,
@@ -43,16 +46,7 @@ def unused_images(context: ReclaimContext, evidence: Evidence, detected_at: floa
         layers=context.inventory.layers,
         need_bytes=context.facts().pressure.missing_bytes,
     )
-
-
-def at_first(context: ReclaimContext, evidence: Evidence, detected_at: float) -> Plan:
-    """All but what goes last (`plan.part_of`)."""
-    return part_of(unused_images(context, evidence, detected_at))
-
-
-def at_last(context: ReclaimContext, evidence: Evidence, detected_at: float) -> Plan:
-    """What goes last, alone."""
-    return part_of(unused_images(context, evidence, detected_at), last=True)
+    return part_of(plan, last=last)
 
 
 class UnusedImages(Stage):
@@ -66,7 +60,7 @@ class UnusedImages(Stage):
 
     fresh_seconds = FRESH_SECONDS
 
-    def __init__(self, context: ReclaimContext, planner: Planner = at_first):
+    def __init__(self, context: ReclaimContext, planner: Planner = unused_images):
         self._planner = planner
         self._context = context
         self._clock = context.clock
