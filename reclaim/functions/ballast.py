@@ -25,7 +25,7 @@ from typing import NamedTuple
 from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
 from reclaim.pod_logs.directories import allocated_bytes, identity_of
 from reclaim.pod_logs.names import FileIdentity
-from reclaim.trust import directory_refusal, owner_only_refusal
+from reclaim.trust import directory_at, directory_refusal, owner_only_refusal
 from reclaim.types import Action, Plan, RemovalFailed, RuntimeUnavailable, Verdict
 from reclaim.workers import Answer, in_time
 from signals.clock import Clock
@@ -81,14 +81,11 @@ def opened_directory(settings: BallastSettings) -> Iterator[int]:
 
     Raises BallastRefused if others may write to it, and OSError.
     """
-    descriptor = os.open(settings.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with directory_at(settings.directory) as descriptor:
         refusal = directory_refusal(settings.directory)
         if refusal is not None:
             raise BallastRefused(f"{settings.path} is not used as ballast: {refusal}")
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def status_in(directory: int, settings: BallastSettings) -> os.stat_result | None:
