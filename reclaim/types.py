@@ -289,9 +289,14 @@ class Image(NamedTuple):
     runtime_handler: str = ""
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Its tags, then its digests."""
+        return self.repo_tags + self.repo_digests
+
+    @property
     def title(self) -> str:
         """For display: the first tag, else the first digest, else the id."""
-        return next(iter(self.repo_tags + self.repo_digests), self.id)
+        return next(iter(self.names), self.id)
 
 
 Listed = TypeVar("Listed", Image, Container, PodSandbox)

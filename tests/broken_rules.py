@@ -157,8 +157,8 @@ BREAKS = (
     Break(
         "the newest image goes first",
         IMAGES,
-        "return known.record.last_use, known.record.first_detected, known.image.id",
-        "return -known.record.last_use, -known.record.first_detected, known.image.id",
+        "key=lambda known: (known.record.last_use, known.record.first_detected, known.image.id),",
+        "key=lambda known: (-known.record.last_use, -known.record.first_detected, known.image.id),",
     ),
     Break(
         "usage is rounded down",

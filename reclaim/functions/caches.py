@@ -32,7 +32,7 @@ from reclaim.functions.units import (
     examine_roots,
     measured,
 )
-from reclaim.pod_logs.directories import identity_of, open_beneath, opened
+from reclaim.pod_logs.directories import identity_of, names_in, open_beneath, opened
 from reclaim.pod_logs.names import FileIdentity, printable
 from reclaim.services import Runtime
 from reclaim.types import Action, Plan, Reason, ReclaimError, Rule, Verdict
@@ -232,7 +232,7 @@ def units_of(root: str, names: tuple[bytes, ...], used: FilesInUse) -> Iterator[
 def _fitting(directory: int, patterns: Sequence[str]) -> Iterator[tuple[bytes, ...]]:
     """The paths beneath an opened directory that fit these patterns, a name each; and what an
     interrupted removal has left there."""
-    for name in sorted(map(os.fsencode, os.listdir(directory))):
+    for name in names_in(directory):
         last = len(patterns) == 1
         fits = fnmatchcase(os.fsdecode(name), patterns[0]) or (last and name.startswith(HIDDEN))
         if not fits or name == TAG:

@@ -36,7 +36,7 @@ from reclaim.functions.units import (
     examine_roots,
     measured,
 )
-from reclaim.pod_logs.directories import opened
+from reclaim.pod_logs.directories import names_in, opened
 from reclaim.types import Action, Listing, Plan, Reason, ReclaimError, Rule, Verdict
 from signals.types import FilesystemRole
 
@@ -159,8 +159,8 @@ class Checkpoints(UnitStage):
         for root in self._settings.directories:
             try:
                 with opened(root) as directory:
-                    names = set(map(os.fsencode, os.listdir(directory)))
-                    for name in sorted(names):
+                    names = dict.fromkeys(names_in(directory))
+                    for name in names:
                         if name.endswith(KEEP) and name.removesuffix(KEEP) in names:
                             continue
                         with suppress(FileNotFoundError):

@@ -37,6 +37,7 @@ from reclaim.pod_logs.directories import (
     allocated_bytes,
     examine_directory,
     identity_of,
+    names_in,
     open_beneath,
     opened,
 )
@@ -279,7 +280,7 @@ class RotatedLogs(Stage):
 def _files(directory: int, above: LogFile | None = None) -> Iterator[LogFile]:
     """Every entry of every container's log directory. `directory`: the opened root, or that of
     `above`, a pod or a container. Raises OSError."""
-    for name in sorted(map(os.fsencode, os.listdir(directory))):
+    for name in names_in(directory):
         if above is None:
             entry = LogFile(name)
             if uid_of_kubelets_log_directory(name) is None:
