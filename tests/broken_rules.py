@@ -780,8 +780,8 @@ BREAKS = (
     Break(
         "room for inodes is room for bytes",
         THRESHOLDS,
-        "is None or threshold.signal.counts_inodes:",
-        "is None:",
+        "if not threshold.signal.counts_inodes\n        and",
+        "if",
     ),
     Break(
         "a slow kubelet is none",

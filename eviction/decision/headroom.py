@@ -308,6 +308,5 @@ def _seconds_left(
 def faster(before: FillRates, now: FillRates) -> FillRates:
     """For each amount, the faster rate; that of `now` if equal, or one is missing."""
     return {
-        key: before[key] if key in before and before[key].rate > rate.rate else rate
-        for key, rate in now.items()
+        key: max(rate, before.get(key, rate), key=attrgetter("rate")) for key, rate in now.items()
     }

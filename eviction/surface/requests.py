@@ -283,6 +283,10 @@ class Requests:
     turn_seconds: float = TURN_SECONDS
     threads: Workers = field(default_factory=lambda: Workers("requests", REQUEST_THREADS))
 
+    def respond(self, options: ReclaimOptions, wanted: Callable[[PassWanted], None]) -> Answer:
+        """The answer, once the pass has ended."""
+        return respond(options, self.node, wanted=wanted)
+
     def converse(
         self, request: Mapping[str, Any], loaded: Fingerprint
     ) -> Generator[dict[str, Any], None, None]:
@@ -299,7 +303,7 @@ class Requests:
 
         def serve() -> None:
             try:
-                answer.set_result(respond(options, self.node, wanted=wanted.append))
+                answer.set_result(self.respond(options, wanted.append))
             except Exception as error:  # noqa: BLE001 # raised where the client is answered
                 answer.set_exception(error)
 
