@@ -77,8 +77,7 @@ _OF_IMAGES: Mapping[str, Use] = {
 _LIVE = (Reason.RUNNING, Reason.CREATED, Reason.UNKNOWN_STATE)
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """What was measured besides the observations, in bytes."""
 
     store_reported: int | None

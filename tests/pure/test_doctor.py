@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,12 +132,12 @@ IN_ORDER: dict[str, Any] = {
 def node(**fields: Any) -> Facts:
     """A node in order, of which everything is known; `fields` replace facts, also those of the
     runtime, and with `marks` and `keep` what is configured."""
-    of_runtime = {name: fields.pop(name) for name in list(fields) if name in Runtime.__slots__}
+    of_runtime = {name: fields.pop(name) for name in list(fields) if name in Runtime._fields}
     if "marks" in fields:
         fields["configuration"] = configured(fields.pop("marks"))
     if "keep" in fields:
         fields["configuration"] = configured(keepImagesNotPulled=fields.pop("keep"))
-    return Facts(**{**IN_ORDER, "runtime": replace(RUNTIME, **of_runtime), **fields})
+    return Facts(**{**IN_ORDER, "runtime": RUNTIME._replace(**of_runtime), **fields})
 
 
 def unknown(**fields: Any) -> Facts:
@@ -150,7 +149,7 @@ def unknown(**fields: Any) -> Facts:
         "endpoint": "",
         "snapshotters": {},
     }
-    return replace(node(), **{**nothing, **usual, "inotify_used": 0, **fields})
+    return node()._replace(**{**nothing, **usual, "inotify_used": 0, **fields})
 
 
 def of_version(name: str, version: str, **fields: Any) -> Facts:
@@ -349,7 +348,7 @@ def nodes(path: Path) -> dict[str, Facts]:
         "not where it sees no split": of_version(
             "cri-o", "1.36.0", configuration=gate_off.configuration
         ),
-        "nor beside containerd": replace(gate_off, observations=SPLIT),
+        "nor beside containerd": gate_off._replace(observations=SPLIT),
         **{name: node(**fields) for name, fields in yaml.safe_load(PLAIN).items()},
     }
 

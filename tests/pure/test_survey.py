@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +100,7 @@ def having(**measured: Any) -> Measured:
         filesystems={},
         unseen=None,
     )
-    return replace(nothing, **measured)
+    return nothing._replace(**measured)
 
 
 def shares(attribution: Attribution) -> dict[str, int]:

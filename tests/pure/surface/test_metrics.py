@@ -151,7 +151,7 @@ def test_conditions_have_gauges() -> None:
 
 def test_a_reload_that_was_accepted_has_its_time() -> None:
     """Of the last one."""
-    found = scraped(replace(node(), accepted_wall=1_800_000_000.5))
+    found = scraped(node()._replace(accepted_wall=1_800_000_000.5))
     name = "reclaimd_config_last_reload_success_timestamp_seconds"
     assert found[name] == 1_800_000_000.5
 
