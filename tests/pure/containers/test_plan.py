@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from functools import partial
 from random import Random
 
 import pytest
@@ -135,7 +136,7 @@ known = st.builds(
     sources_ready=st.booleans(),
 )
 policies = st.builds(
-    ContainerGCPolicy,
+    partial(ContainerGCPolicy),  # of a named tuple it would draw all fields
     min_age_seconds=st.sampled_from([0.0, 0.0, 20.0]),
     max_per_pod_container=st.integers(-1, 3),
     max_containers=st.integers(-1, 6),
