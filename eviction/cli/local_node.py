@@ -38,7 +38,7 @@ from reclaim.program.function import KINDS as OWN
 from reclaim.types import Outcome, RuntimeUnavailable
 from signals.clock import SystemClock
 from signals.quantity import format_bytes, format_duration
-from signals.types import FilesystemRole, Signal
+from signals.types import Signal
 
 Facts = TypeVar("Facts")
 
@@ -234,7 +234,10 @@ class LocalNode(LocalFiles):
             file = configured.path
             size_bytes = configured.size_bytes
             if action == CREATE:
-                mark_bytes = self._highest_mark(configured.frees)
+                with self.view(PATIENT_SECONDS) as view:
+                    observations = view.summary.observe()
+                    marks = view.thresholds(observations.layout)
+                    mark_bytes = highest_mark(marks, observations, configured.frees)
         settings = BallastSettings(file, size_bytes)
         created = True
         ballast = Ballast(file=file, size_bytes=size_bytes, there=False, whole=False)
@@ -248,12 +251,6 @@ class LocalNode(LocalFiles):
             else:
                 ballast = read_ballast(settings) or ballast
         return ballast, created
-
-    def _highest_mark(self, filesystem: FilesystemRole) -> int:
-        """In bytes, of all thresholds on it."""
-        with self.view(PATIENT_SECONDS) as view:
-            observations = view.summary.observe()
-            return highest_mark(view.thresholds(observations.layout), observations, filesystem)
 
     def leave_ballast(self, *, purge: bool) -> str:
         """The path of the configured ballast if it is there, else an empty text. `purge`: it is

@@ -305,17 +305,13 @@ def _plan_containers(listing: Listing, judge: _Judge) -> Plan:
                 kept.append(judge.keeps(container, Reason.TOO_YOUNG, rule, wait=wait))
             else:
                 rule = Rule.GUARD if judge.guarded else Rule.KUBELET
-                kept.append(judge.keeps(container, _why_counted(container, unit, judge), rule))
+                reason = Reason.WITHIN_LIMIT
+                if container is unit.newest:
+                    unknown = judge.pods.unknown(container.pod_uid)
+                    reason = Reason.POD_UNKNOWN if unknown else Reason.NEWEST_OF_LIVE_POD
+                kept.append(judge.keeps(container, reason, rule))
     remove.sort(key=lambda removal: (removal[0], _age_order(removal[1])))
     return Plan.of([*kept, *(verdict for _, _, verdict in remove)])
-
-
-def _why_counted(container: Container, unit: _EvictUnit, judge: _Judge) -> Reason:
-    """Why a dead container that is old enough is kept."""
-    if container is not unit.newest:
-        return Reason.WITHIN_LIMIT
-    unknown = judge.pods.unknown(container.pod_uid)
-    return Reason.POD_UNKNOWN if unknown else Reason.NEWEST_OF_LIVE_POD
 
 
 def _why_not_dead(container: Container, *, guarded: bool) -> Reason | None:
