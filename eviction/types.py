@@ -41,7 +41,7 @@ class Extent(StrEnum):
     ALL = "all"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ThresholdValue:
     """Either a quantity, exact bytes or inodes, or a percentage of the capacity."""
 
@@ -73,7 +73,7 @@ class ThresholdValue:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Threshold:
     """The value below which a signal must not fall.
 

@@ -342,7 +342,7 @@ class Listing(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ImageRecord:
     """What is remembered about an image, in monotonic seconds: when it was first detected, and last
     seen in use (None: never).
@@ -481,7 +481,7 @@ class Verdict(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """Every listed object with its verdict. `remove` is in the order of removal.
 
@@ -540,7 +540,7 @@ OPEN = (Result.FAILED, Result.UNANSWERED, Result.PARKED)
 """After one of these it is not known that nothing else can be removed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Amounts:
     """What a filesystem has gained."""
 
@@ -592,7 +592,7 @@ class Usage(NamedTuple):
         return gained_bytes, self.inodes_free - before.inodes_free
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReclaimResult:
     """What one reclaim function did.
 

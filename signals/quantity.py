@@ -140,7 +140,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Percentage:
     """A share of a capacity; `fraction` is in single precision: `10%` is 0.100000001490116…"""
 

@@ -137,7 +137,7 @@ class FsLayout(StrEnum):
     SPLIT = "split"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FsStats:
     """The numbers of one filesystem at one moment (statvfs(3)).
 

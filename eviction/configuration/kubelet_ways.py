@@ -73,7 +73,7 @@ class KubeletWay(NamedTuple):
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IdentityFiles:
     """Files that may hold an identity.
 

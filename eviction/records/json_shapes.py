@@ -18,7 +18,7 @@ from eviction.types import API_VERSION, ThresholdValue
 from signals.types import AVAILABLE, INODES_FREE, ROLE_NAME
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # hashed as itself: Annotated hashes it
+@dataclass(frozen=True, eq=False)  # hashed as itself: Annotated hashes it
 class Keywords:
     """Keywords of JSON Schema for an annotated type:
 

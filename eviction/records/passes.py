@@ -56,7 +56,7 @@ class PassResult(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Timings:
     """Where the time of a pass went."""
 
@@ -72,7 +72,7 @@ class Timings:
     """The whole pass."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pass:
     """Everything that happened in one pass.
 

@@ -51,7 +51,7 @@ HEARTBEAT_SECONDS = 1.0
 WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReclaimOptions(Output):
     """The options of the command."""
 

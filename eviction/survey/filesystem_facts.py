@@ -84,7 +84,7 @@ def traits_of(mount: Mount) -> Traits:
     return traits._replace(jumps=jumps, options=options)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FilesystemFacts:
     """What a filesystem of the signals is."""
 

@@ -134,7 +134,7 @@ class _RuntimeFacts(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Learned:
     """What a runtime was asked once: which images a container mounts, and which image a sandbox was
     made from, never changes. An empty answer may only mean that this version does not report it, so

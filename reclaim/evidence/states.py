@@ -115,7 +115,7 @@ def distrust(why: Why, what: str) -> Distrust:
     return Distrust(why, f"{what}, so which pods are gone is not known")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PodStates:
     """The pods of the node, from two sources.
 

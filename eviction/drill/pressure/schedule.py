@@ -33,7 +33,7 @@ GROWS: Mapping[Grows, str] = {
 
 
 # Injected by the drill, or on a real node an outage of its runtime.
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FaultOccurrence:
     """A fault that was triggered."""
 
