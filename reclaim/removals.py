@@ -32,7 +32,7 @@ import resource
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from reclaim.function import Ready, Refused, Stage, Wait
 from reclaim.types import (
@@ -64,7 +64,7 @@ class State(StrEnum):
     ABANDONED = "abandoned"
 
 
-AFTER: Final[Mapping[State, frozenset[State]]] = {
+AFTER: Mapping[State, frozenset[State]] = {
     State.CHECKING: frozenset({State.CHECKING, State.WAITING, State.SENT, State.ABANDONED}),
     State.WAITING: frozenset({State.CHECKING, State.ABANDONED}),
     State.SENT: frozenset({State.LATE}),

@@ -12,12 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, NamedTuple
 
-ROLE_NAME: Final = re.compile("[a-z][a-z0-9-]{0,31}")
-ROLE_NAMES_ALLOWED: Final = (
-    "a lower-case letter, and up to 31 lower-case letters, digits and hyphens"
-)
+ROLE_NAME = re.compile("[a-z][a-z0-9-]{0,31}")
+ROLE_NAMES_ALLOWED = "a lower-case letter, and up to 31 lower-case letters, digits and hyphens"
 
 
 class SignalsError(Exception):
@@ -51,10 +49,10 @@ class FilesystemRole(str):
 FilesystemRole.NODEFS = FilesystemRole("nodefs")
 FilesystemRole.IMAGEFS = FilesystemRole("imagefs")
 FilesystemRole.CONTAINERFS = FilesystemRole("containerfs")
-KUBELET_ROLES: Final = (FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS)
+KUBELET_ROLES = (FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS)
 
-AVAILABLE: Final = "available"
-INODES_FREE: Final = "inodesFree"
+AVAILABLE = "available"
+INODES_FREE = "inodesFree"
 
 
 class Signal(str):
@@ -106,7 +104,7 @@ Signal.IMAGEFS_AVAILABLE, Signal.IMAGEFS_INODES_FREE = signals_about(FilesystemR
 Signal.CONTAINERFS_AVAILABLE, Signal.CONTAINERFS_INODES_FREE = signals_about(
     FilesystemRole.CONTAINERFS
 )
-KUBELET_SIGNALS: Final = tuple(signal for role in KUBELET_ROLES for signal in signals_about(role))
+KUBELET_SIGNALS = tuple(signal for role in KUBELET_ROLES for signal in signals_about(role))
 
 
 def in_order(signals: Iterable[Signal]) -> tuple[Signal, ...]:

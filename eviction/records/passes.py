@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.records.attribution import Attribution
@@ -31,7 +31,7 @@ class Trigger(StrEnum):
     PERIODIC = "periodic"
 
 
-OF_PASSES: Final = (Trigger.INTERVAL, Trigger.WATCH, Trigger.REQUEST, Trigger.LEAD)
+OF_PASSES = (Trigger.INTERVAL, Trigger.WATCH, Trigger.REQUEST, Trigger.LEAD)
 """Of the passes that are told and counted as such; what a periodic loop does is told otherwise."""
 
 
