@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple
 
 from reclaim.evidence.lists import Evidence
 from reclaim.evidence.references import (
@@ -57,7 +57,7 @@ from reclaim.types import (
     RequestRefused,
     RuntimeUnavailable,
 )
-from reclaim.workers import Workers
+from reclaim.workers import Answer, Workers
 from signals.clock import LATE_SECONDS, Clock
 
 ASKED_AGAIN_SECONDS = 60.0  # pause after a sandbox failed to report its image
@@ -65,7 +65,6 @@ STATUSES_SIDE_BY_SIDE = 4  # a busy runtime takes 50 ms for each; more only wait
 RETRY_FOR_SECONDS = 0.5
 ATTEMPTS = 4  # after 50, 100 and 200 ms
 
-Answer = TypeVar("Answer")
 _Containers = tuple[PodDirectories | None, tuple[Container, ...]]
 """The directories of pods, None if they cannot be read, and the containers listed after that."""
 GoesOn = Callable[[], bool]
