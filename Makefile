@@ -6,6 +6,7 @@
 # make install  installs program, units and manual on this node and starts the service (DESTDIR=: below another root). Run
 #               it again to upgrade. make uninstall removes them (PURGE=1: configuration and state too)
 # make bundle   makes an archive in dist/ that installs without a network; make wheel: wheel and source distribution, there
+#               (SOURCE=https://…/: where links and pictures of the page of a package index lead to)
 # make coverage shows what the tests of pure code, the simulation and the sockets do not reach (report/coverage)
 # make check    checks format, lint, types, import contracts and generated files; prints how many lines each package has
 # make fuzz     feeds 100 000 inputs to everything that reads text (FUZZ_INPUTS=n for another number)
@@ -14,9 +15,8 @@
 # make kubelet  runs the tests beside a real kubelet, and a few fills of a node. KUBELET=, KUBE_APISERVER= and ETCD= name the
 #               programs if they are not on the PATH, KUBE_CONTROLLER_MANAGER= one that only some tests need, CRIO= a CRI-O
 #               in place of containerd (pinns beside it)
-# make picture  redraws the picture of a drill (the README's: .venv/bin/python -m tests.kubelet.bench page)
-# make site     makes a page for the web of what is stored and of a drill, in dist/site (SOURCE=https://…/: where the files
-#               of the repository are on the web)
+# make picture  redraws the README's pictures: of a drill, which it runs, and of the stored fills beside a kubelet
+# make site     makes a site of docs/, in dist/site, that loads nothing from elsewhere (SITE_URL=https://…/: where it will be)
 # make manual   regenerates man page and shell completions from the parsers
 # make manifests renders them anew with kubectl
 # make schema   regenerates the JSON Schemas from the types
@@ -107,7 +107,8 @@ bundle:
 # The time in both is that of the last commit, so that the same sources make the same files.
 wheel: development
 	@rm -f dist/*.whl
-	@SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" $(BIN)/python -m hatchling build --directory dist
+	@RECLAIMD_SOURCE='$(SOURCE)' SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" \
+	  $(BIN)/python -m hatchling build --directory dist
 
 check: development
 	$(BIN)/ruff format --check .
@@ -118,7 +119,7 @@ check: development
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=$(VENV) --pyi_out=$(VENV) $(PROTOS)
 	@for made in $(PROTOS:.proto=_pb2.py) $(PROTOS:.proto=_pb2.pyi); do diff $(VENV)/$$made $$made || exit 1; done
 	@rm -rf $(MADE); $(BIN)/python .ci/schemas.py $(MADE); $(BIN)/python .ci/manual.py $(MADE)
-	@for made in schema man completions; do diff -r $(MADE)/$$made config/$$made || exit 1; done
+	@for made in schema man completions kubernetes/values.schema.json; do diff -r $(MADE)/$$made config/$$made || exit 1; done
 	@.ci/lines
 
 fuzz: development
@@ -140,12 +141,12 @@ kubelet: development
 	@$(BIN)/python -m tests.kubelet.bench matrix --filesystem ext4 --filesystem xfs --runs 1 --into report/matrix
 
 picture: development
-	@$(BIN)/reclaimd drill pressured-node --report report
-	$(BIN)/python -m tests.picture report/drill-pressured-node.html config/pictures/pressured-node.svg
+	@$(BIN)/reclaimd drill tests/drill/filling-disk.yaml --report report
+	$(BIN)/python -m tests.moving_picture report/drill-filling-disk.json
+	$(BIN)/python -m tests.kubelet.bench page
 
 site: development
-	@$(BIN)/reclaimd drill pressured-node --report report
-	@$(BIN)/python -m tests.site report/drill-pressured-node.html dist/site '$(SOURCE)'
+	@$(BIN)/python -m mkdocs build --quiet --strict --config-file config/mkdocs.yml
 
 manual: development
 	$(BIN)/python .ci/manual.py config

@@ -37,7 +37,7 @@ class LogLineJson(Document):
     status: bool | LeftOut = LEFT_OUT
     """Whether it is reported now."""
     event: EventReason | LeftOut = LEFT_OUT
-    """The kubelet's reason of an event about the node."""
+    """The reason of an event about the node."""
     usage_percent: int | LeftOut = LEFT_OUT
     """In an event: how full imagefs is."""
     capacity_bytes: Count | LeftOut = LEFT_OUT

@@ -1,4 +1,4 @@
-"""The manual page and the shell completions, generated from the parsers.
+"""The manual page and the shell completions, generated from the parsers: the latter by shtab.
 
 `.ci/manual.py DIRECTORY` writes them; `make check` fails if those in `config` differ.
 """
@@ -8,14 +8,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import shtab
 
 from eviction.cli.commands import COMMANDS
 from eviction.cli.help import CONFIGURATION, all_fields, shared_options
 from eviction.cli.parser import command_of, paragraphs, row_of, sentence, value_of
+from eviction.drill.scenario import library
 from signals.types import KUBELET_ROLES, KUBELET_SIGNALS
 from written import write
 
-PATHS = ("FILE", "DIR")
 EXITS = (
     ("0", "success: nothing under pressure, relieved, or nothing found"),
     ("1", "pressure remains, a threshold is met, something was found, or an expectation failed"),
@@ -60,8 +63,24 @@ USUAL = {  # values of an option or argument; a configuration may have more
     "SIGNAL": KUBELET_SIGNALS,
     "FILESYSTEM": KUBELET_ROLES,
     "TOPIC": (*COMMANDS, CONFIGURATION),
+    "SCENARIO": tuple(library()),
 }
-MADE_BY = "made by make manual"
+
+
+def printed_by(name: str, command: str) -> Any:
+    """Completed by what a command prints; by shtab alone, zsh would run it once, as it loads the
+    file."""
+    known: Any = shtab.cmd(command)
+    function = f'_reclaimd_{name}() {{ compadd -- ${{(f)"$({command})"}} }}'
+    return {**known, "zsh": f"_reclaimd_{name}", "preamble": {**known["preamble"], "zsh": function}}
+
+
+COMPLETED = {  # by the shell, or by a command of ours
+    "FILE": shtab.FILE,
+    "DIR": shtab.DIRECTORY,
+    "NAME": printed_by("objects", "reclaimd plan -o yaml 2>/dev/null | sed -n 's/^ *name. //p'"),
+    "TEXT": printed_by("removed", "reclaimd history -o name 2>/dev/null | cut -d/ -f2-"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,147 +177,28 @@ def _roff(text: str) -> str:
     return rf"\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
 
-def bash_completion() -> str:
-    """For bash; does not need the package bash-completion."""
-    lines = [
-        f"# bash completion of reclaimd; {MADE_BY}",
-        "_reclaimd() {",
-        (
-            '  local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"'
-            ' command="${COMP_WORDS[1]}"'
-        ),
-        "  COMPREPLY=()",
-        '  if [ "$COMP_CWORD" -eq 1 ]; then',
-        f"    COMPREPLY=($(compgen -W '{' '.join(COMMANDS)} --help --version' -- \"$current\"))",
-        "    return",
-        "  fi",
-        '  case "$command $previous" in',
-    ]
-    for command in COMMANDS:
-        for option in options_of(command):
-            for spelling in option.spellings:
-                if option.choices:
-                    words = " ".join(option.choices)
-                    lines.append(
-                        f"    '{command} {spelling}') COMPREPLY=($(compgen -W '{words}' --"
-                        ' "$current")); return ;;'
-                    )
-                elif option.value == "DIR":
-                    lines.append(
-                        f"    '{command} {spelling}') COMPREPLY=($(compgen -d -- \"$current\"));"
-                        " return ;;"
-                    )
-                elif option.value == "FILE":
-                    lines.append(
-                        f"    '{command} {spelling}') COMPREPLY=($(compgen -f -- \"$current\"));"
-                        " return ;;"
-                    )
-                elif option.value:
-                    lines.append(f"    '{command} {spelling}') return ;;")
-    lines += ["  esac", '  case "$command" in']
-    for command in COMMANDS:
-        words = " ".join(
-            word for option in options_of(command) for word in option.spellings or option.choices
-        )
-        lines.append(f"    {command}) COMPREPLY=($(compgen -W '{words}' -- \"$current\")) ;;")
-    return "\n".join([*lines, "  esac", "}", "complete -F _reclaimd reclaimd", ""])
-
-
-def zsh_completion() -> str:
-    """For zsh, as the function _reclaimd."""
-    lines = [
-        "#compdef reclaimd",
-        f"# zsh completion of reclaimd; {MADE_BY}",
-        "_reclaimd() {",
-        "  local -a commands=(",
-        *(f"    '{command}:{_quoted(text)}'" for command, text in COMMANDS.items()),
-        "  )",
-        "  if (( CURRENT == 2 )); then",
-        "    _describe command commands",
-        "    return",
-        "  fi",
-        "  local command=$words[2]",
-        "  words=($words[1] ${words[3,-1]})",
-        "  (( CURRENT-- ))",
-        "  case $command in",
-    ]
-    for command in COMMANDS:
-        lines += [f"    {command})", "      _arguments \\"]
-        lines += [
-            f"        {specification} \\"
-            for option in options_of(command)
-            for specification in _zsh(option)
-        ]
-        lines[-1] = lines[-1].removesuffix(" \\")
-        lines.append("      ;;")
-    return "\n".join([*lines, "  esac", "}", '_reclaimd "$@"', ""])
-
-
-def _zsh(option: Option) -> Iterator[str]:
-    action = ""
-    if option.value:
-        words = (
-            f"({' '.join(option.choices)})"
-            if option.choices
-            else {"FILE": "_files", "DIR": "_files -/"}.get(option.value, "")
-        )
-        action = f":{option.value.lower()}:{words}"
-    text = _quoted(option.text).replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
-    if not option.spellings:
-        yield f"'::{text}{action.removeprefix(':' + option.value.lower())}'"
-    for spelling in option.spellings:
-        yield f"'{spelling}[{text}]{action}'"
-
-
-def fish_completion() -> str:
-    """For fish."""
-    lines = [f"# fish completion of reclaimd; {MADE_BY}", "complete -c reclaimd -f"]
+def completions(shell: str) -> str:
+    """The script that completes commands, options, and what is known of their values."""
+    whole = argparse.ArgumentParser("reclaimd")
+    whole.add_argument("--version", action="version", help="the version")
+    commands = whole.add_subparsers()
     for command, text in COMMANDS.items():
-        lines.append(
-            f"complete -c reclaimd -n __fish_use_subcommand -a {command} -d '{_fish(text)}'"
-        )
-    for command in COMMANDS:
-        for option in options_of(command):
-            seen = f"'__fish_seen_subcommand_from {command}'"
-            if not option.spellings:
-                words = " ".join(option.choices)
-                lines += (
-                    [f"complete -c reclaimd -n {seen} -a '{words}' -d '{_fish(option.text)}'"]
-                    if words
-                    else []
-                )
-                continue
-            names = " ".join(
-                f"-l {spelling[2:]}" if spelling.startswith("--") else f"-s {spelling[1:]}"
-                for spelling in option.spellings
-            )
-            takes = (
-                ""
-                if not option.value
-                else f" -x -a '{' '.join(option.choices)}'"
-                if option.choices
-                else " -x"
-            )
-            takes = " -r -F" if option.value in PATHS else takes
-            lines.append(f"complete -c reclaimd -n {seen} {names}{takes} -d '{_fish(option.text)}'")
-    return "\n".join([*lines, ""])
-
-
-def _quoted(text: str) -> str:
-    return text.replace("'", "'\\''")
-
-
-def _fish(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
+        own, _ = command_of(command)
+        for action in own._actions:  # noqa: SLF001 # as above
+            action.choices = action.choices or USUAL.get(str(action.metavar))
+            if known := COMPLETED.get(str(action.metavar)):
+                action.complete = known  # type: ignore[attr-defined] # where shtab looks
+        commands.add_parser(command, help=text, parents=[own], add_help=False)
+    return str(shtab.complete(whole, shell)).rstrip() + "\n"
 
 
 def documents() -> Iterable[tuple[str, str]]:
     """Every file: its path below `config/`, and its text."""
     return (
         ("man/reclaimd.1", man_page()),
-        ("completions/reclaimd.bash", bash_completion()),
-        ("completions/_reclaimd", zsh_completion()),
-        ("completions/reclaimd.fish", fish_completion()),
+        ("completions/reclaimd.bash", completions("bash")),
+        ("completions/_reclaimd", completions("zsh")),
+        ("completions/reclaimd.fish", completions("fish")),
     )
 
 

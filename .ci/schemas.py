@@ -1,36 +1,63 @@
-"""The JSON Schemas of the documents that programs read from us and write for us,
-generated from the types.
+"""The JSON Schemas (draft 2020-12) of the documents that programs read from us and write for us,
+made by pydantic from the types.
 
-`.ci/schemas.py DIRECTORY` writes them below `DIRECTORY/schema`; `make check` fails if those in
-`config/schema` differ. A file is named for what it describes and its version.
+`.ci/schemas.py DIRECTORY` writes them below `DIRECTORY/schema`, and that of the Helm chart's values
+into the chart; `make check` fails if those below `config` differ. A file is named for what it
+describes and its version.
+
+* Of a file that is read: from its model. Unknown fields are rejected, as by the program.
+* Of a document that is printed: from its dataclass. Other fields are allowed, as later versions
+  may have more.
+
+Descriptions are docstrings: of a class, and of a field the literal text below it.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from dataclasses import is_dataclass
+from functools import cache
+from typing import Any, get_args
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
+
+from eviction.configuration.models import Model
+
+# before its subclasses are made, of which the program needs no descriptions
+Model.model_config["use_attribute_docstrings"] = True
 
 from eviction.cli.config import EffectiveConfiguration
+from eviction.cli.df import DiskUsageJson
 from eviction.cli.history import HistoryJson
 from eviction.cli.plan import PlanJson
 from eviction.cli.why import WhyJson
 from eviction.configuration.file import KIND, ConfigurationFile
+from eviction.configuration.text_forms import BY_SIGNAL
 from eviction.doctor.checks import DoctorJson
 from eviction.drill.report.document import DrillReportJson
 from eviction.drill.scenario import NOT_IN_A_SCENARIO, Scenario
 from eviction.engine.ballast import Ballast
+from eviction.records.json_shapes import LEFT_OUT, LeftOut, SignalName
 from eviction.records.pass_json import NothingToDo, PassJson
 from eviction.records.regret import RegretJson
 from eviction.surface.check import CheckJson
 from eviction.types import API_VERSION
 from eviction.wording.status import Status
-from json_schema import Schema, schema_of_document, schema_of_model
 from log_line import LogLineJson
+from signals.quantity import AMOUNT_PATTERN, PERCENTAGE_PATTERN
+from signals.types import AVAILABLE, INODES_FREE, KUBELET_SIGNALS, ROLE_NAME, Signal
 from written import write
 
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+Schema = dict[str, Any]
 PRINTED: dict[str, Any] = {
     "ballast": Ballast,
     "check": CheckJson,
+    "disk-usage": DiskUsageJson,
     "doctor": DoctorJson,
     "drill-report": DrillReportJson,
     "effective-configuration": EffectiveConfiguration,
@@ -43,8 +70,113 @@ PRINTED: dict[str, Any] = {
     "status": Status,
     "why": WhyJson,
 }
+PRINTED_CONFIG = ConfigDict(
+    use_attribute_docstrings=True,
+    json_schema_serialization_defaults_required=True,
+    arbitrary_types_allowed=True,  # a signal, see is_instance_schema
+)
 NULL: Schema = {"type": "null"}
 VERSION = API_VERSION.rpartition("/")[2]
+
+
+class Generator(GenerateJsonSchema):
+    """Without titles, which pydantic makes from names, and without what is left out."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 # for no field
+        return False
+
+    def union_schema(self, schema: core_schema.UnionSchema) -> Schema:
+        here = [each for each in schema["choices"] if LeftOut.__name__ not in _name_of(each)]
+        return super().union_schema({**schema, "choices": here})
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        return field["schema"].get("default") is not LEFT_OUT and super().field_is_required(
+            field, total
+        )
+
+    def is_instance_schema(self, schema: core_schema.IsInstanceSchema) -> Schema:
+        if schema["cls"] is Signal:
+            return {"type": "string", "pattern": get_args(SignalName)[1].metadata[0].pattern}
+        return super().is_instance_schema(schema)
+
+
+class PrintedGenerator(Generator):
+    """Of a document that is printed, which has all of its fields: a default is of no interest."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> Schema:
+        return self.generate_inner(schema["schema"])
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> Schema:
+        made = super().dataclass_schema(schema)
+        for base in filter(is_dataclass, schema["cls"].__bases__):  # pydantic describes its own
+            for name, field in _of_document(base)["properties"].items():
+                if text := field.get("description"):
+                    made["properties"][name].setdefault("description", text)
+        return made
+
+
+def schema_of_model(model: type[Model], name: str) -> Schema:
+    """The schema of a file that this model reads. `name`: its `$id`."""
+    return _whole(TypeAdapter(model).json_schema(schema_generator=Generator), name)
+
+
+def schema_of_document(shape: Any, name: str) -> Schema:
+    """The schema of a document of this dataclass. `name`: its `$id`."""
+    return _whole(_of_document(shape), name)
+
+
+@cache
+def _of_document(shape: Any) -> Schema:
+    # in a list, as a dataclass has no configuration of its own
+    adapter = TypeAdapter(list[shape], config=PRINTED_CONFIG)
+    made = adapter.json_schema(mode="serialization", schema_generator=PrintedGenerator)
+    definitions = made.pop("$defs")
+    document = definitions.pop(made["items"]["$ref"].rpartition("/")[2])
+    return {**document, **({"$defs": definitions} if definitions else {})}
+
+
+def _whole(schema: Schema, name: str) -> Schema:
+    """Names without `Json` at their ends, or what tells them from a keyword of Python's."""
+    text = json.dumps({"$schema": DIALECT, "$id": name, **_with_signals(schema)})
+    return dict(json.loads(re.sub(r'(?<=["/])(\w+?)(?:Json|_)(?=")', r"\1", text)))
+
+
+def _name_of(choice: Any) -> str:
+    return str(choice.get("schema_ref") or choice.get("ref") or choice.get("cls"))
+
+
+def _with_signals(schema: Any) -> Any:
+    """The schema, with the signals as names in its maps by signal
+    (`eviction.configuration.text_forms`), and descriptions of one line.
+    """
+    if isinstance(schema, list):
+        return [_with_signals(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {word: _with_signals(each) for word, each in schema.items() if word != BY_SIGNAL}
+    if isinstance(text := found.get("description"), str):
+        found["description"] = " ".join(text.split())
+    if (form := schema.get(BY_SIGNAL)) is None:
+        return found
+    value = found["additionalProperties"]
+    amount = (
+        {**value, "pattern": f"^({AMOUNT_PATTERN}|{PERCENTAGE_PATTERN})$"}
+        if form["amounts"]
+        else value
+    )
+    disks = {str(signal): value if signal.counts_inodes else amount for signal in KUBELET_SIGNALS}
+    found["properties"] = {**disks, **dict.fromkeys(form["others"], value)}
+    own = {name: rf"{ROLE_NAME.pattern}\.{name}" for name in (AVAILABLE, INODES_FREE)}
+    others = "|".join(
+        re.escape(name) for name in form["others"] if re.fullmatch(own[AVAILABLE], name)
+    )
+    not_others = f"(?!(?:{others})$)" if others else ""  # an amount of memory needs no unit
+    found["patternProperties"] = {
+        f"^{not_others}{own[AVAILABLE]}$": amount,
+        f"^{own[INODES_FREE]}$": value,
+    }
+    found["additionalProperties"] = False
+    return dict(sorted(found.items()))
 
 
 def file_name(name: str) -> str:
@@ -103,6 +235,50 @@ def scenario_schema(name: str) -> Schema:
     return schema
 
 
+def values_schema() -> Schema:
+    """The schema of the Helm chart's values: draft 7, as older versions of Helm know no other.
+
+    Of the configuration it has each field and of which types it is. Helm's regular expressions are
+    Go's, which cannot say what ours do; the program looks at the values themselves.
+    """
+    switch = {"type": "boolean"}
+    image = {
+        "repository": {"type": "string", "pattern": "^[^@]+$"},
+        "tag": {"type": "string"},
+        "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
+        "pullSecrets": {"type": "array", "items": {"type": "string"}},
+    }
+    fields = {
+        name: {"type": sorted(_types(field))}
+        for name, field in configuration_schema("")["properties"].items()
+        if name not in ("apiVersion", "kind")  # the chart adds them
+    }
+    values = {
+        "image": _closed(image),
+        "runtime": {"enum": ["containerd", "cri-o", "k3s"]},
+        **dict.fromkeys(("dryRun", "kubelet", "events", "prometheus"), switch),
+        "configuration": _closed(fields),
+        "daemonSet": {"type": "object"},
+        "global": {"type": "object"},
+    }
+    return {"$schema": "http://json-schema.org/draft-07/schema#", **_closed(values)}
+
+
+def _types(field: Schema) -> set[str]:
+    """The types that values of a field may have."""
+    alternatives = [*field.get("anyOf", ()), *field.get("oneOf", ())]
+    if alternatives:
+        return set().union(*map(_types, alternatives))
+    if "enum" in field:
+        return {"boolean" if isinstance(value, bool) else "string" for value in field["enum"]}
+    return {field.get("type", "object")}
+
+
+def _closed(properties: Schema) -> Schema:
+    """An object with these fields, and no other."""
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
 def schemas() -> dict[str, Schema]:
     """Every schema by the name of its file."""
     return {
@@ -117,9 +293,10 @@ def schemas() -> dict[str, Schema]:
 
 def documents() -> list[tuple[str, str]]:
     """Every file: its path below `config/`, and its text."""
+    made = {f"schema/{name}": schema for name, schema in schemas().items()}
+    made["kubernetes/values.schema.json"] = values_schema()
     return [
-        (f"schema/{name}", json.dumps(each, indent=2, ensure_ascii=False) + "\n")
-        for name, each in schemas().items()
+        (path, json.dumps(each, indent=2, ensure_ascii=False) + "\n") for path, each in made.items()
     ]
 
 

@@ -1,4 +1,4 @@
-"""Exit codes; `eviction/README.md` has the table.
+"""Exit codes; `docs/commands.md` has the table.
 
 0 success; 1 pressure remains, a threshold is met, or an expectation failed; 2 usage or
 configuration; 3 the runtime cannot be reached; 4 a reading is unavailable; 6 `reclaim` removed

@@ -1,5 +1,5 @@
-"""The files of `config/`, which are data and not a package: a wheel carries
-them beside the code.
+"""The files of `config/` and `docs/`, which are data and no packages: a wheel carries them beside
+the code.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 
-def shipped(name: str) -> Path:
-    """A file or directory of `config/`, by its path in it."""
-    packaged = Path(str(resources.files("eviction"))) / "config"  # in an installed package
-    return (packaged if packaged.is_dir() else Path(__file__).parents[1] / "config") / name
+def shipped(name: str, tree: str = "config") -> Path:
+    """A file or directory of `config/`, or of another tree, by its path in it."""
+    packaged = Path(str(resources.files("eviction"))) / tree  # in an installed package
+    return (packaged if packaged.is_dir() else Path(__file__).parents[1] / tree) / name

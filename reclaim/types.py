@@ -129,7 +129,7 @@ class Worded(StrEnum):
 class Reason(Worded):
     """Why an object is removed or kept.
 
-    `reclaim/README.md` documents each word; other functions may define their own.
+    `docs/functions.md` documents each word; other functions may define their own.
     """
 
     # removed
@@ -196,16 +196,16 @@ UNSETTLED = (
 """Reasons that say nothing about the object that is kept: it may go once they are over."""
 
 
-class Rule(StrEnum):
-    """Whose rule a verdict follows.
+class Rule(Worded):
+    """Whose rule a verdict follows; the words hold for what goes and for what stays.
 
     `KUBELET`: the kubelet, knowing what is known here, would decide the same. `GUARD`:
     one of our guards decided; it is stricter than the kubelet, or stands in for
     something only the kubelet knows.
     """
 
-    KUBELET = "kubelet"
-    GUARD = "guard"
+    KUBELET = "kubelet", "kubelet too"
+    GUARD = "guard", "reclaimd only"
 
 
 Identity = tuple[str, str, int]
@@ -635,12 +635,14 @@ class ReclaimResult:
 
 
 class EventReason(StrEnum):
-    """The kubelet's event reasons for garbage collection and eviction. All are warnings.
+    """The reasons of events about the node: two of our own, whose names nobody takes for the
+    kubelet's, and the kubelet's for its garbage collection. All but RELIEVED are warnings.
 
-    Source: `pkg/kubelet/events/event.go`, `pkg/kubelet/eviction/eviction_manager.go`.
+    Source: `pkg/kubelet/events/event.go`.
     """
 
-    EVICTION_THRESHOLD_MET = "EvictionThresholdMet"
+    THRESHOLD_MET = "ReclaimdThresholdMet"
+    RELIEVED = "ReclaimdRelieved"
     CONTAINER_GC_FAILED = "ContainerGCFailed"
     IMAGE_GC_FAILED = "ImageGCFailed"
     INVALID_DISK_CAPACITY = "InvalidDiskCapacity"

@@ -7,10 +7,10 @@ written back. The kernel tells what is promised: `bytes_may_use` and `bytes_rese
 XFS allocates space behind the end of a growing file, as much again as the file has, up to 8 GiB,
 less on a disk that is nearly full (`fs/xfs/xfs_iomap.c`, xfs_iomap_prealloc_size). `statvfs` shows
 that at once as used, and then nothing until it is used up. So after a step, the next one and the
-bytes until then are known from the file. Which files grow is looked up in `/proc/*/fd`, once after
-each step, on a thread of its own, as a file may be on a mount that never answers; what may not be
-seen there has no next step. A file with an extent size hint has none either: its steps are as small
-as the hint.
+bytes until then are known from the file. Which files grow is looked up among the open ones, once
+after each step, on a thread of its own, as a file may be on a mount that never answers; what may
+not be seen there has no next step. A file with an extent size hint has none either: its steps are
+as small as the hint.
 
 Other filesystems subtract what is written at once.
 """
@@ -23,11 +23,12 @@ import os
 import stat
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from signals.mounts import Mount, device_of, read_mounts
+from signals.mounts import Mount, overlays_on, read_mounts
+from signals.open_files import PROC, open_files, processes
 from signals.types import FsStats
 
 BTRFS_IOC_FS_INFO = 0x8400941F
@@ -37,7 +38,6 @@ SMALLEST_STEP_BYTES = 32 << 20  # smaller ones are not worth a look at all proce
 LARGEST_STEP_BYTES = 8 << 30
 BLOCKS_OF_AN_EXTENT_LIST = 250  # a step takes one more block for so many (xfs_bmap_worst_indlen)
 LOOK_SECONDS = 1.0  # between two looks at all processes at least: one takes tens of milliseconds
-PROC = "/proc"
 
 Ahead = Callable[[FsStats], FsStats]
 """Adds to a reading what is coming. Does not raise."""
@@ -117,12 +117,16 @@ class GrowingFiles:
 
     def _look_up(self) -> None:
         """Finds the files with much behind their end."""
-        with suppress(OSError):  # `/proc` or the mounts cannot be read
-            self._links = [
-                link
-                for link, status in open_files(devices_writing_to(self._st_dev), self._proc)
-                if behind_end(status) >= SMALLEST_STEP_BYTES / 2
-            ]
+        devices = {self._st_dev, *overlays_on(self._st_dev, read_mounts())}
+        links: dict[tuple[int, int], str] = {}
+        with suppress(OSError):  # `/proc` cannot be read
+            for pid in processes(self._proc):
+                with suppress(OSError):  # it has ended, or may not be looked at
+                    for link, status in open_files(pid, self._proc):
+                        is_file = status.st_dev in devices and stat.S_ISREG(status.st_mode)
+                        if is_file and behind_end(status) >= SMALLEST_STEP_BYTES / 2:
+                            links[status.st_dev, status.st_ino] = link
+        self._links = [*links.values()]
 
 
 def behind_end(status: os.stat_result) -> int:
@@ -136,34 +140,3 @@ def next_step(status: os.stat_result, stats: FsStats) -> int:
     shift = 6 - free_percent if free_percent < 5 else 0
     step = min(status.st_blocks * 512, LARGEST_STEP_BYTES) >> shift
     return step + step // BLOCKS_OF_AN_EXTENT_LIST
-
-
-def devices_writing_to(st_dev: int) -> frozenset[int]:
-    """`st_dev` of the files that are written to a filesystem: its own, and those of overlays whose
-    upper directory is on it (the kernel's Documentation/filesystems/overlayfs.rst)."""
-    devices = {st_dev}
-    # each overlay once, however often it is mounted
-    overlays = {mount.device: mount for mount in read_mounts() if mount.type == "overlay"}
-    for mount in overlays.values():
-        upper = mount.option("upperdir") or ""
-        with suppress(OSError):  # it cannot be reached
-            if upper.startswith("/") and os.stat(upper).st_dev == st_dev:
-                devices.add(device_of(mount))
-    return frozenset(devices)
-
-
-def open_files(devices: Iterable[int], proc: str = PROC) -> Iterator[tuple[str, os.stat_result]]:
-    """The regular files on these devices that processes have open, each once, by its link in
-    `/proc`. What may not be looked at is left out."""
-    wanted = frozenset(devices)
-    seen = set[tuple[int, int]]()
-    for pid in filter(str.isdigit, os.listdir(proc)):
-        with suppress(OSError):  # it has ended, or may not be looked at
-            for descriptor in os.listdir(f"{proc}/{pid}/fd"):
-                link = f"{proc}/{pid}/fd/{descriptor}"
-                with suppress(OSError):
-                    status = os.stat(link)
-                    key = (status.st_dev, status.st_ino)
-                    if status.st_dev in wanted and stat.S_ISREG(status.st_mode) and key not in seen:
-                        seen.add(key)
-                        yield link, status

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
@@ -137,6 +137,19 @@ def device_of(mount: Mount) -> int:
     """The number of the mount's filesystem, in the form of `st_dev`."""
     major, _, minor = mount.device.partition(":")
     return os.makedev(int(major), int(minor))
+
+
+def overlays_on(filesystem: int, mounts: Sequence[Mount]) -> Iterator[int]:
+    """The devices of the overlays whose files are written to this filesystem: their upper directory
+    is on it (the kernel's Documentation/filesystems/overlayfs.rst)."""
+    # each once, however often it is mounted
+    for mount in {mount.device: mount for mount in mounts if mount.type == "overlay"}.values():
+        upper = mount.option("upperdir") or ""
+        with suppress(OSError):  # it cannot be reached
+            if upper.startswith("/") and filesystem == filesystem_of(
+                os.stat(upper).st_dev, os.path.realpath(upper), mounts
+            ):
+                yield device_of(mount)
 
 
 def _unescaped(text: str) -> str:

@@ -136,8 +136,14 @@ def format_bytes(amount: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A count for people: `1 object`, `2 objects`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """A count for people: `1 object`, `2 objects`, `2 sandboxes`."""
+    plural = "es" if noun.endswith("x") else "s"
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def reason_of(error: BaseException) -> str:
+    """The operating system's words for an error, else its own."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from signals.clock import Clock
 from signals.filesystems import FilesystemReader, Reading, describe
 from signals.interval import ThresholdNotifier, WatchedLevels
+from signals.quantity import reason_of
 from signals.types import FilesystemIdentity, Poll
 
 CLOSED = "is no longer observed"
@@ -174,7 +175,7 @@ class Sampler:
 def _reason(error: Exception) -> str:
     if not isinstance(error, OSError):
         return f"{type(error).__name__}: {error}"
-    return error.strerror or str(error) or type(error).__name__
+    return reason_of(error)
 
 
 class Samplers:

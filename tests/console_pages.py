@@ -1,8 +1,8 @@
 """Pages whose console blocks are commands with what they print: read, compared
 with a run, and written anew.
 
-In a block a line that begins with a prompt (`$ ` or `# `) is a command, and the lines below it are
-what it prints. A line `…` among them stands for one other or more: those before the first `…` are
+In a block a line that begins with a prompt (`$ ` or `# `) is a command, which lines that begin with
+`> ` continue, and the lines below it are what it prints. A line `…` among them stands for one other or more: those before the first `…` are
 the first that were printed, those after the last one are the last, and those between two follow
 each other somewhere in between.
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROMPTS = ("$ ", "# ")
+CONTINUED = "> "
 LEFT_OUT = "…"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARIES = (
@@ -38,7 +39,8 @@ class Step:
 
     def text(self) -> str:
         """As it stands in the block."""
-        return "".join(f"{line}\n" for line in (f"{self.prompt}{self.command}", *self.shown))
+        typed = self.command.replace("\n", f"\n{CONTINUED}")
+        return "".join(f"{line}\n" for line in (f"{self.prompt}{typed}", *self.shown))
 
     def is_what_was(self, printed: Sequence[str]) -> bool:
         """Whether the shown lines are those that were printed, but for what varies."""
@@ -108,6 +110,9 @@ def _steps(block: str) -> list[Step]:
     for line in block.splitlines():
         if line.startswith(PROMPTS):
             found.append(Step(line[:2], line[2:], ()))
+        elif line.startswith(CONTINUED) and not found[-1].shown:
+            continued = f"{found[-1].command}\n{line.removeprefix(CONTINUED)}"
+            found[-1] = Step(found[-1].prompt, continued, ())
         else:
             found[-1] = Step(found[-1].prompt, found[-1].command, (*found[-1].shown, line))
     return found

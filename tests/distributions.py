@@ -19,12 +19,12 @@ PYTHON = Path("/usr/bin/python3")
 EPOCH = "1700000000"
 
 
-def build(kind: str, directory: Path) -> Path:
+def build(kind: str, directory: Path, **variables: str) -> Path:
     """The distribution that hatchling makes: `wheel` or `sdist`. Skips without hatchling."""
     pytest.importorskip("hatchling", reason="hatchling, of the extra dev, makes distributions")
     code = f"import sys; from hatchling.build import build_{kind}; print(build_{kind}(sys.argv[1]))"
     command = [sys.executable, "-c", code, str(directory)]
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": EPOCH}
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": EPOCH, **variables}
     made = subprocess.run(
         command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True, timeout=60.0
     )

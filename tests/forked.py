@@ -33,8 +33,8 @@ from eviction.cli.commands import COMMANDS
 
 IMPORTED_LATER = (
     "eviction.surface.metrics",
-    "eviction.drill.run.embedded",
-    "eviction.drill.runtime.server",
+    "eviction.drill.embedded",
+    "eviction.drill.server",
 )
 MOST_BYTES = 1 << 17  # of the arguments and the environment of one start
 STATUS_BYTES = 8

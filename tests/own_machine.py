@@ -22,7 +22,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from eviction.drill.runtime.private_mounts import (
+from eviction.drill.private_mounts import (
     EmbeddedNodeError,
     enter_private_mounts,
     libc,

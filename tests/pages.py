@@ -11,16 +11,14 @@ from pathlib import Path
 from tests.repository import ROOT
 
 INSTALLATION = ROOT / "README.md"
-RECLAIM = ROOT / "reclaim" / "README.md"
-EVICTION = ROOT / "eviction" / "README.md"
-DRILL = ROOT / "eviction" / "drill" / "README.md"
+DOCS = ROOT / "docs"
 SAFETY_CASE = ROOT / "tests" / "safety_case.md"
-FIRST_HOUR = ROOT / "config" / "examples" / "first-hour.md"
-ROOMS = ("config", "eviction", "reclaim", "signals", "tests")
+ROOMS = ("docs", "config", "eviction", "reclaim", "signals", "tests")
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PAGES = (
     INSTALLATION,
     CONTRIBUTING,
+    ROOT / "SECURITY.md",
     *sorted(page for room in ROOMS for page in (ROOT / room).rglob("*.md")),
 )
 

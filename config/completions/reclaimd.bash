@@ -1,358 +1,397 @@
-# bash completion of reclaimd; made by make manual
-_reclaimd() {
-  local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" command="${COMP_WORDS[1]}"
-  COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W 'run reclaim check plan why status pause resume reload top history config doctor ballast xfs-hint install uninstall manifests drill help --help --version' -- "$current"))
-    return
-  fi
-  case "$command $previous" in
-    'run --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'run --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'run --container-runtime-endpoint') return ;;
-    'run --image-service-endpoint') return ;;
-    'run --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'run --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'run --eviction-pressure-transition-period') return ;;
-    'run --minimum-image-ttl-duration') return ;;
-    'run --minimum-container-ttl-duration') return ;;
-    'run --image-gc-high-threshold') return ;;
-    'run --image-gc-low-threshold') return ;;
-    'run --maximum-dead-containers-per-container') return ;;
-    'run --maximum-dead-containers') return ;;
-    'run --eviction-hard') return ;;
-    'run --eviction-soft') return ;;
-    'run --eviction-soft-grace-period') return ;;
-    'run --eviction-minimum-reclaim') return ;;
-    'run --logging-format') COMPREPLY=($(compgen -W 'text json' -- "$current")); return ;;
-    'run -v') return ;;
-    'run --verbosity') return ;;
-    'reclaim --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'reclaim --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'reclaim --container-runtime-endpoint') return ;;
-    'reclaim --image-service-endpoint') return ;;
-    'reclaim --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'reclaim --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'reclaim --eviction-pressure-transition-period') return ;;
-    'reclaim --minimum-image-ttl-duration') return ;;
-    'reclaim --minimum-container-ttl-duration') return ;;
-    'reclaim --image-gc-high-threshold') return ;;
-    'reclaim --image-gc-low-threshold') return ;;
-    'reclaim --maximum-dead-containers-per-container') return ;;
-    'reclaim --maximum-dead-containers') return ;;
-    'reclaim --eviction-hard') return ;;
-    'reclaim --eviction-soft') return ;;
-    'reclaim --eviction-soft-grace-period') return ;;
-    'reclaim --eviction-minimum-reclaim') return ;;
-    'reclaim --for') return ;;
-    'reclaim -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'reclaim --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'reclaim --signal') COMPREPLY=($(compgen -W 'nodefs.available nodefs.inodesFree imagefs.available imagefs.inodesFree containerfs.available containerfs.inodesFree' -- "$current")); return ;;
-    'reclaim --until') return ;;
-    'reclaim --room') return ;;
-    'reclaim --on') COMPREPLY=($(compgen -W 'nodefs imagefs containerfs' -- "$current")); return ;;
-    'check --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'check --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'check --container-runtime-endpoint') return ;;
-    'check --image-service-endpoint') return ;;
-    'check --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'check --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'check --eviction-pressure-transition-period') return ;;
-    'check --minimum-image-ttl-duration') return ;;
-    'check --minimum-container-ttl-duration') return ;;
-    'check --image-gc-high-threshold') return ;;
-    'check --image-gc-low-threshold') return ;;
-    'check --maximum-dead-containers-per-container') return ;;
-    'check --maximum-dead-containers') return ;;
-    'check --eviction-hard') return ;;
-    'check --eviction-soft') return ;;
-    'check --eviction-soft-grace-period') return ;;
-    'check --eviction-minimum-reclaim') return ;;
-    'check -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'check --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'plan --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'plan --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'plan --container-runtime-endpoint') return ;;
-    'plan --image-service-endpoint') return ;;
-    'plan --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'plan --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'plan --eviction-pressure-transition-period') return ;;
-    'plan --minimum-image-ttl-duration') return ;;
-    'plan --minimum-container-ttl-duration') return ;;
-    'plan --image-gc-high-threshold') return ;;
-    'plan --image-gc-low-threshold') return ;;
-    'plan --maximum-dead-containers-per-container') return ;;
-    'plan --maximum-dead-containers') return ;;
-    'plan --eviction-hard') return ;;
-    'plan --eviction-soft') return ;;
-    'plan --eviction-soft-grace-period') return ;;
-    'plan --eviction-minimum-reclaim') return ;;
-    'plan -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'plan --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'plan --signal') COMPREPLY=($(compgen -W 'nodefs.available nodefs.inodesFree imagefs.available imagefs.inodesFree containerfs.available containerfs.inodesFree' -- "$current")); return ;;
-    'plan --until') return ;;
-    'why --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'why --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'why --container-runtime-endpoint') return ;;
-    'why --image-service-endpoint') return ;;
-    'why --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'why --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'why --eviction-pressure-transition-period') return ;;
-    'why --minimum-image-ttl-duration') return ;;
-    'why --minimum-container-ttl-duration') return ;;
-    'why --image-gc-high-threshold') return ;;
-    'why --image-gc-low-threshold') return ;;
-    'why --maximum-dead-containers-per-container') return ;;
-    'why --maximum-dead-containers') return ;;
-    'why --eviction-hard') return ;;
-    'why --eviction-soft') return ;;
-    'why --eviction-soft-grace-period') return ;;
-    'why --eviction-minimum-reclaim') return ;;
-    'why -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'why --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'status --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'status --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'status --container-runtime-endpoint') return ;;
-    'status --image-service-endpoint') return ;;
-    'status --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'status --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'status --eviction-pressure-transition-period') return ;;
-    'status --minimum-image-ttl-duration') return ;;
-    'status --minimum-container-ttl-duration') return ;;
-    'status --image-gc-high-threshold') return ;;
-    'status --image-gc-low-threshold') return ;;
-    'status --maximum-dead-containers-per-container') return ;;
-    'status --maximum-dead-containers') return ;;
-    'status --eviction-hard') return ;;
-    'status --eviction-soft') return ;;
-    'status --eviction-soft-grace-period') return ;;
-    'status --eviction-minimum-reclaim') return ;;
-    'status -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'status --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'pause --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'pause --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'pause --container-runtime-endpoint') return ;;
-    'pause --image-service-endpoint') return ;;
-    'pause --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'pause --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'pause --eviction-pressure-transition-period') return ;;
-    'pause --minimum-image-ttl-duration') return ;;
-    'pause --minimum-container-ttl-duration') return ;;
-    'pause --image-gc-high-threshold') return ;;
-    'pause --image-gc-low-threshold') return ;;
-    'pause --maximum-dead-containers-per-container') return ;;
-    'pause --maximum-dead-containers') return ;;
-    'pause --eviction-hard') return ;;
-    'pause --eviction-soft') return ;;
-    'pause --eviction-soft-grace-period') return ;;
-    'pause --eviction-minimum-reclaim') return ;;
-    'pause --for') return ;;
-    'resume --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'resume --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'resume --container-runtime-endpoint') return ;;
-    'resume --image-service-endpoint') return ;;
-    'resume --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'resume --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'resume --eviction-pressure-transition-period') return ;;
-    'resume --minimum-image-ttl-duration') return ;;
-    'resume --minimum-container-ttl-duration') return ;;
-    'resume --image-gc-high-threshold') return ;;
-    'resume --image-gc-low-threshold') return ;;
-    'resume --maximum-dead-containers-per-container') return ;;
-    'resume --maximum-dead-containers') return ;;
-    'resume --eviction-hard') return ;;
-    'resume --eviction-soft') return ;;
-    'resume --eviction-soft-grace-period') return ;;
-    'resume --eviction-minimum-reclaim') return ;;
-    'reload --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'reload --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'reload --container-runtime-endpoint') return ;;
-    'reload --image-service-endpoint') return ;;
-    'reload --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'reload --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'reload --eviction-pressure-transition-period') return ;;
-    'reload --minimum-image-ttl-duration') return ;;
-    'reload --minimum-container-ttl-duration') return ;;
-    'reload --image-gc-high-threshold') return ;;
-    'reload --image-gc-low-threshold') return ;;
-    'reload --maximum-dead-containers-per-container') return ;;
-    'reload --maximum-dead-containers') return ;;
-    'reload --eviction-hard') return ;;
-    'reload --eviction-soft') return ;;
-    'reload --eviction-soft-grace-period') return ;;
-    'reload --eviction-minimum-reclaim') return ;;
-    'top --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'top --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'top --container-runtime-endpoint') return ;;
-    'top --image-service-endpoint') return ;;
-    'top --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'top --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'top --eviction-pressure-transition-period') return ;;
-    'top --minimum-image-ttl-duration') return ;;
-    'top --minimum-container-ttl-duration') return ;;
-    'top --image-gc-high-threshold') return ;;
-    'top --image-gc-low-threshold') return ;;
-    'top --maximum-dead-containers-per-container') return ;;
-    'top --maximum-dead-containers') return ;;
-    'top --eviction-hard') return ;;
-    'top --eviction-soft') return ;;
-    'top --eviction-soft-grace-period') return ;;
-    'top --eviction-minimum-reclaim') return ;;
-    'top --interval') return ;;
-    'top --count') return ;;
-    'history --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'history --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'history --container-runtime-endpoint') return ;;
-    'history --image-service-endpoint') return ;;
-    'history --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'history --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'history --eviction-pressure-transition-period') return ;;
-    'history --minimum-image-ttl-duration') return ;;
-    'history --minimum-container-ttl-duration') return ;;
-    'history --image-gc-high-threshold') return ;;
-    'history --image-gc-low-threshold') return ;;
-    'history --maximum-dead-containers-per-container') return ;;
-    'history --maximum-dead-containers') return ;;
-    'history --eviction-hard') return ;;
-    'history --eviction-soft') return ;;
-    'history --eviction-soft-grace-period') return ;;
-    'history --eviction-minimum-reclaim') return ;;
-    'history --since') return ;;
-    'history --object') return ;;
-    'history --limit') return ;;
-    'history -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'history --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'config --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'config --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'config --container-runtime-endpoint') return ;;
-    'config --image-service-endpoint') return ;;
-    'config --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'config --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'config --eviction-pressure-transition-period') return ;;
-    'config --minimum-image-ttl-duration') return ;;
-    'config --minimum-container-ttl-duration') return ;;
-    'config --image-gc-high-threshold') return ;;
-    'config --image-gc-low-threshold') return ;;
-    'config --maximum-dead-containers-per-container') return ;;
-    'config --maximum-dead-containers') return ;;
-    'config --eviction-hard') return ;;
-    'config --eviction-soft') return ;;
-    'config --eviction-soft-grace-period') return ;;
-    'config --eviction-minimum-reclaim') return ;;
-    'config -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'config --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'doctor --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'doctor --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'doctor --container-runtime-endpoint') return ;;
-    'doctor --image-service-endpoint') return ;;
-    'doctor --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'doctor --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'doctor --eviction-pressure-transition-period') return ;;
-    'doctor --minimum-image-ttl-duration') return ;;
-    'doctor --minimum-container-ttl-duration') return ;;
-    'doctor --image-gc-high-threshold') return ;;
-    'doctor --image-gc-low-threshold') return ;;
-    'doctor --maximum-dead-containers-per-container') return ;;
-    'doctor --maximum-dead-containers') return ;;
-    'doctor --eviction-hard') return ;;
-    'doctor --eviction-soft') return ;;
-    'doctor --eviction-soft-grace-period') return ;;
-    'doctor --eviction-minimum-reclaim') return ;;
-    'doctor -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'doctor --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'ballast --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'ballast --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'ballast --container-runtime-endpoint') return ;;
-    'ballast --image-service-endpoint') return ;;
-    'ballast --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'ballast --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'ballast --eviction-pressure-transition-period') return ;;
-    'ballast --minimum-image-ttl-duration') return ;;
-    'ballast --minimum-container-ttl-duration') return ;;
-    'ballast --image-gc-high-threshold') return ;;
-    'ballast --image-gc-low-threshold') return ;;
-    'ballast --maximum-dead-containers-per-container') return ;;
-    'ballast --maximum-dead-containers') return ;;
-    'ballast --eviction-hard') return ;;
-    'ballast --eviction-soft') return ;;
-    'ballast --eviction-soft-grace-period') return ;;
-    'ballast --eviction-minimum-reclaim') return ;;
-    'ballast --file') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'ballast --size') return ;;
-    'ballast -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'ballast --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'xfs-hint --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'xfs-hint --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'xfs-hint --container-runtime-endpoint') return ;;
-    'xfs-hint --image-service-endpoint') return ;;
-    'xfs-hint --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'xfs-hint --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'xfs-hint --eviction-pressure-transition-period') return ;;
-    'xfs-hint --minimum-image-ttl-duration') return ;;
-    'xfs-hint --minimum-container-ttl-duration') return ;;
-    'xfs-hint --image-gc-high-threshold') return ;;
-    'xfs-hint --image-gc-low-threshold') return ;;
-    'xfs-hint --maximum-dead-containers-per-container') return ;;
-    'xfs-hint --maximum-dead-containers') return ;;
-    'xfs-hint --eviction-hard') return ;;
-    'xfs-hint --eviction-soft') return ;;
-    'xfs-hint --eviction-soft-grace-period') return ;;
-    'xfs-hint --eviction-minimum-reclaim') return ;;
-    'xfs-hint --size') return ;;
-    'install --root') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'uninstall --root') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'manifests --image') return ;;
-    'manifests --kustomize') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'drill --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'drill --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'drill --container-runtime-endpoint') return ;;
-    'drill --image-service-endpoint') return ;;
-    'drill --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'drill --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'drill --eviction-pressure-transition-period') return ;;
-    'drill --minimum-image-ttl-duration') return ;;
-    'drill --minimum-container-ttl-duration') return ;;
-    'drill --image-gc-high-threshold') return ;;
-    'drill --image-gc-low-threshold') return ;;
-    'drill --maximum-dead-containers-per-container') return ;;
-    'drill --maximum-dead-containers') return ;;
-    'drill --eviction-hard') return ;;
-    'drill --eviction-soft') return ;;
-    'drill --eviction-soft-grace-period') return ;;
-    'drill --eviction-minimum-reclaim') return ;;
-    'drill --check') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'drill --report') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'drill --runtime') return ;;
-    'drill --fill') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'drill --for') return ;;
-    'drill --quiet') return ;;
-    'drill -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'drill --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'drill --logging-format') COMPREPLY=($(compgen -W 'text json' -- "$current")); return ;;
-    'drill -v') return ;;
-    'drill --verbosity') return ;;
-  esac
-  case "$command" in
-    run) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --logging-format -v --verbosity --dry-run --no-watch' -- "$current")) ;;
-    reclaim) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --for -o --output --signal --until --room --on --hold --all --dry-run --now --standalone' -- "$current")) ;;
-    check) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --npd --standalone' -- "$current")) ;;
-    plan) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --signal --until --all' -- "$current")) ;;
-    why) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
-    status) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
-    pause) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --for' -- "$current")) ;;
-    resume) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
-    reload) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
-    top) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --interval --count' -- "$current")) ;;
-    history) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --since --object --limit --regret -o --output' -- "$current")) ;;
-    config) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --diff' -- "$current")) ;;
-    doctor) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
-    ballast) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim create status remove --file --size -o --output' -- "$current")) ;;
-    xfs-hint) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --size --remove --dry-run' -- "$current")) ;;
-    install) COMPREPLY=($(compgen -W '-h --help --systemd --root' -- "$current")) ;;
-    uninstall) COMPREPLY=($(compgen -W '-h --help --root --purge' -- "$current")) ;;
-    manifests) COMPREPLY=($(compgen -W '-h --help base cri-o events k3s kubelet prometheus shadow --image --kustomize' -- "$current")) ;;
-    drill) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --all --list --check --report --observe --runtime --fill --yes --allow-other-data --for --quiet --with-margin -o --output --logging-format -v --verbosity' -- "$current")) ;;
-    help) COMPREPLY=($(compgen -W '-h --help run reclaim check plan why status pause resume reload top history config doctor ballast xfs-hint install uninstall manifests drill help configuration' -- "$current")) ;;
-  esac
+# AUTOMATICALLY GENERATED by https://github.com/tqdm/shtab
+# Usage:
+# 1) Copy this to somewhere (e.g. ~/.local/share/bash_completion/reclaimd).
+# 2) Add the following line to your .bashrc:
+#    source ~/.local/share/bash_completion/reclaimd
+# See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
+
+_shtab_reclaimd_subparsers=(status top check plan df why history doctor config help run reclaim pause resume reload drill install uninstall manifests ballast xfs-hint)
+
+_shtab_reclaimd_status_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output)
+_shtab_reclaimd_top_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --interval --count)
+_shtab_reclaimd_check_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --npd --standalone)
+_shtab_reclaimd_plan_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --signal --until --all)
+_shtab_reclaimd_df_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output)
+_shtab_reclaimd_why_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output)
+_shtab_reclaimd_history_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --since --object --limit --follow --regret -o --output)
+_shtab_reclaimd_doctor_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output)
+_shtab_reclaimd_config_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --diff)
+_shtab_reclaimd_help_option_strings=(-h --help)
+_shtab_reclaimd_run_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --logging-format -v --verbosity --dry-run --no-watch)
+_shtab_reclaimd_reclaim_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --for -o --output --signal --until --room --on --hold --all --dry-run --now --standalone)
+_shtab_reclaimd_pause_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --for)
+_shtab_reclaimd_resume_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim)
+_shtab_reclaimd_reload_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim)
+_shtab_reclaimd_drill_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --all --list --check --report --observe --runtime --fill --yes --allow-other-data --for --quiet --with-margin -o --output --logging-format -v --verbosity)
+_shtab_reclaimd_install_option_strings=(-h --help --systemd --root)
+_shtab_reclaimd_uninstall_option_strings=(-h --help --root --purge)
+_shtab_reclaimd_manifests_option_strings=(-h --help --image --kustomize)
+_shtab_reclaimd_ballast_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --file --size -o --output)
+_shtab_reclaimd_xfs_hint_option_strings=(-h --help --color --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --size --remove --dry-run)
+_shtab_reclaimd_option_strings=(-h --help --version)
+
+_shtab_reclaimd_status___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_status___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_status___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_status___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_top___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_top___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_top___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_top___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_check___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_check___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_check___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_check___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_plan___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_plan___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_plan___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_plan___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_df___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_df___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_df___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_df___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_why_pos_0_COMPGEN=_shtab_cmd_compgen_950d1206
+_shtab_reclaimd_why___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_why___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_why___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_why___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_history___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_history___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_history___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_history___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_history___object_COMPGEN=_shtab_cmd_compgen_b6dd38e8
+_shtab_reclaimd_doctor___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_doctor___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_doctor___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_doctor___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_config___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_config___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_config___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_config___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_run___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_run___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_run___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_run___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_reclaim___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_reclaim___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_reclaim___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_reclaim___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_pause___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_pause___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_pause___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_pause___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_resume___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_resume___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_resume___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_resume___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_reload___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_reload___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_reload___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_reload___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_drill___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_drill___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_drill___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_drill___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_drill___check_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_drill___report_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_drill___fill_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_install___root_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_uninstall___root_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_manifests___kustomize_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_ballast___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_ballast___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_ballast___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_ballast___root_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_ballast___file_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_xfs_hint_pos_0_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_xfs_hint___config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_xfs_hint___config_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_reclaimd_xfs_hint___kubelet_config_COMPGEN=_shtab_compgen_files
+_shtab_reclaimd_xfs_hint___root_dir_COMPGEN=_shtab_compgen_dirs
+
+_shtab_reclaimd_status___color_choices=(auto always never)
+_shtab_reclaimd_status__o_choices=(table json yaml)
+_shtab_reclaimd_status___output_choices=(table json yaml)
+_shtab_reclaimd_top___color_choices=(auto always never)
+_shtab_reclaimd_check___color_choices=(auto always never)
+_shtab_reclaimd_check__o_choices=(table json yaml)
+_shtab_reclaimd_check___output_choices=(table json yaml)
+_shtab_reclaimd_plan___color_choices=(auto always never)
+_shtab_reclaimd_plan__o_choices=(table json yaml name)
+_shtab_reclaimd_plan___output_choices=(table json yaml name)
+_shtab_reclaimd_plan___signal_choices=(nodefs.available nodefs.inodesFree imagefs.available imagefs.inodesFree containerfs.available containerfs.inodesFree)
+_shtab_reclaimd_df___color_choices=(auto always never)
+_shtab_reclaimd_df__o_choices=(table json yaml)
+_shtab_reclaimd_df___output_choices=(table json yaml)
+_shtab_reclaimd_why___color_choices=(auto always never)
+_shtab_reclaimd_why__o_choices=(table json yaml name)
+_shtab_reclaimd_why___output_choices=(table json yaml name)
+_shtab_reclaimd_history___color_choices=(auto always never)
+_shtab_reclaimd_history__o_choices=(table json yaml name)
+_shtab_reclaimd_history___output_choices=(table json yaml name)
+_shtab_reclaimd_doctor___color_choices=(auto always never)
+_shtab_reclaimd_doctor__o_choices=(table json yaml)
+_shtab_reclaimd_doctor___output_choices=(table json yaml)
+_shtab_reclaimd_config___color_choices=(auto always never)
+_shtab_reclaimd_config__o_choices=(table json yaml)
+_shtab_reclaimd_config___output_choices=(table json yaml)
+_shtab_reclaimd_help_pos_0_choices=(status top check plan df why history doctor config help run reclaim pause resume reload drill install uninstall manifests ballast xfs-hint configuration)
+_shtab_reclaimd_run___color_choices=(auto always never)
+_shtab_reclaimd_run___logging_format_choices=(text json)
+_shtab_reclaimd_reclaim___color_choices=(auto always never)
+_shtab_reclaimd_reclaim__o_choices=(table json yaml name)
+_shtab_reclaimd_reclaim___output_choices=(table json yaml name)
+_shtab_reclaimd_reclaim___signal_choices=(nodefs.available nodefs.inodesFree imagefs.available imagefs.inodesFree containerfs.available containerfs.inodesFree)
+_shtab_reclaimd_reclaim___on_choices=(nodefs imagefs containerfs)
+_shtab_reclaimd_pause___color_choices=(auto always never)
+_shtab_reclaimd_resume___color_choices=(auto always never)
+_shtab_reclaimd_reload___color_choices=(auto always never)
+_shtab_reclaimd_drill_pos_0_choices=(answers-lost ballast-last crowd-of-dead cut-lists dead-pod-logs dedicated-nodefs deleted-file e2e-image-gc-no-eviction e2e-inode-eviction e2e-local-storage-eviction e2e-local-storage-soft-eviction everything-in-use fast-fill growing-file high-threshold-100 hung-removal imagefs-bytes imagefs-inodes keep-list keep-newest late-space log-growth minimum-reclaim nodefs-inodes older-runtime outrun own-filesystem periodic-gc pressured-node pretended-removals programs-misbehave reboot-hold-off rollout-pull rotated-logs runtime-away runtime-restart shared-layers small-files soft-grace soft-recovers split-images split-writable stuck-removal two-filesystems)
+_shtab_reclaimd_drill___color_choices=(auto always never)
+_shtab_reclaimd_drill__o_choices=(table json yaml)
+_shtab_reclaimd_drill___output_choices=(table json yaml)
+_shtab_reclaimd_drill___logging_format_choices=(text json)
+_shtab_reclaimd_manifests_pos_0_choices=(base cri-o events k3s kubelet prometheus shadow)
+_shtab_reclaimd_ballast_pos_0_choices=(create status remove)
+_shtab_reclaimd_ballast___color_choices=(auto always never)
+_shtab_reclaimd_ballast__o_choices=(table json yaml)
+_shtab_reclaimd_ballast___output_choices=(table json yaml)
+_shtab_reclaimd_xfs_hint___color_choices=(auto always never)
+_shtab_reclaimd_pos_0_choices=(status top check plan df why history doctor config help run reclaim pause resume reload drill install uninstall manifests ballast xfs-hint)
+
+_shtab_reclaimd_status__h_nargs=0
+_shtab_reclaimd_status___help_nargs=0
+_shtab_reclaimd_top__h_nargs=0
+_shtab_reclaimd_top___help_nargs=0
+_shtab_reclaimd_check__h_nargs=0
+_shtab_reclaimd_check___help_nargs=0
+_shtab_reclaimd_check___npd_nargs=0
+_shtab_reclaimd_check___standalone_nargs=0
+_shtab_reclaimd_plan__h_nargs=0
+_shtab_reclaimd_plan___help_nargs=0
+_shtab_reclaimd_plan___all_nargs=0
+_shtab_reclaimd_df__h_nargs=0
+_shtab_reclaimd_df___help_nargs=0
+_shtab_reclaimd_why__h_nargs=0
+_shtab_reclaimd_why___help_nargs=0
+_shtab_reclaimd_history__h_nargs=0
+_shtab_reclaimd_history___help_nargs=0
+_shtab_reclaimd_history___follow_nargs=0
+_shtab_reclaimd_history___regret_nargs=0
+_shtab_reclaimd_doctor__h_nargs=0
+_shtab_reclaimd_doctor___help_nargs=0
+_shtab_reclaimd_config__h_nargs=0
+_shtab_reclaimd_config___help_nargs=0
+_shtab_reclaimd_config___diff_nargs=0
+_shtab_reclaimd_help__h_nargs=0
+_shtab_reclaimd_help___help_nargs=0
+_shtab_reclaimd_run__h_nargs=0
+_shtab_reclaimd_run___help_nargs=0
+_shtab_reclaimd_run___dry_run_nargs=0
+_shtab_reclaimd_run___no_watch_nargs=0
+_shtab_reclaimd_reclaim__h_nargs=0
+_shtab_reclaimd_reclaim___help_nargs=0
+_shtab_reclaimd_reclaim___hold_nargs=0
+_shtab_reclaimd_reclaim___all_nargs=0
+_shtab_reclaimd_reclaim___dry_run_nargs=0
+_shtab_reclaimd_reclaim___now_nargs=0
+_shtab_reclaimd_reclaim___standalone_nargs=0
+_shtab_reclaimd_pause__h_nargs=0
+_shtab_reclaimd_pause___help_nargs=0
+_shtab_reclaimd_resume__h_nargs=0
+_shtab_reclaimd_resume___help_nargs=0
+_shtab_reclaimd_reload__h_nargs=0
+_shtab_reclaimd_reload___help_nargs=0
+_shtab_reclaimd_drill_pos_0_nargs='*'
+_shtab_reclaimd_drill__h_nargs=0
+_shtab_reclaimd_drill___help_nargs=0
+_shtab_reclaimd_drill___all_nargs=0
+_shtab_reclaimd_drill___list_nargs=0
+_shtab_reclaimd_drill___observe_nargs=0
+_shtab_reclaimd_drill___yes_nargs=0
+_shtab_reclaimd_drill___allow_other_data_nargs=0
+_shtab_reclaimd_drill___with_margin_nargs=0
+_shtab_reclaimd_install__h_nargs=0
+_shtab_reclaimd_install___help_nargs=0
+_shtab_reclaimd_install___systemd_nargs=0
+_shtab_reclaimd_uninstall__h_nargs=0
+_shtab_reclaimd_uninstall___help_nargs=0
+_shtab_reclaimd_uninstall___purge_nargs=0
+_shtab_reclaimd_manifests__h_nargs=0
+_shtab_reclaimd_manifests___help_nargs=0
+_shtab_reclaimd_ballast__h_nargs=0
+_shtab_reclaimd_ballast___help_nargs=0
+_shtab_reclaimd_xfs_hint_pos_0_nargs='*'
+_shtab_reclaimd_xfs_hint__h_nargs=0
+_shtab_reclaimd_xfs_hint___help_nargs=0
+_shtab_reclaimd_xfs_hint___remove_nargs=0
+_shtab_reclaimd_xfs_hint___dry_run_nargs=0
+_shtab_reclaimd_pos_0_nargs=A...
+_shtab_reclaimd__h_nargs=0
+_shtab_reclaimd___help_nargs=0
+_shtab_reclaimd___version_nargs=0
+
+
+# Custom Preamble
+
+# $1=COMP_WORDS[1]
+_shtab_cmd_compgen_950d1206() {
+  compgen -W "$(reclaimd plan -o yaml 2>/dev/null | sed -n 's/^ *name. //p')" -- $1
 }
-complete -F _reclaimd reclaimd
+
+# $1=COMP_WORDS[1]
+_shtab_cmd_compgen_b6dd38e8() {
+  compgen -W "$(reclaimd history -o name 2>/dev/null | cut -d/ -f2-)" -- $1
+}
+# End Custom Preamble
+
+# $1=COMP_WORDS[1]
+_shtab_compgen_files() {
+  compgen -f -- $1  # files
+}
+
+# $1=COMP_WORDS[1]
+_shtab_compgen_dirs() {
+  compgen -d -- $1  # recurse into subdirs
+}
+
+# $1=COMP_WORDS[1]
+_shtab_replace_nonword() {
+  echo "${1//[^[:word:]]/_}"
+}
+
+# set default values (called for the initial parser & any subparsers)
+_set_parser_defaults() {
+  local subparsers_var="${prefix}_subparsers[@]"
+  sub_parsers=${!subparsers_var-}
+
+  local current_option_strings_var="${prefix}_option_strings[@]"
+  current_option_strings=${!current_option_strings_var}
+
+  completed_positional_actions=0
+
+  _set_new_action "pos_$completed_positional_actions" true
+}
+
+# $1=action identifier
+# $2=positional action (bool)
+# set all identifiers for an action's parameters
+_set_new_action() {
+  current_action="${prefix}_$(_shtab_replace_nonword $1)"
+
+  local current_action_compgen_var=${current_action}_COMPGEN
+  current_action_compgen="${!current_action_compgen_var-}"
+
+  local current_action_choices_var="${current_action}_choices[@]"
+  current_action_choices="${!current_action_choices_var-}"
+
+  local current_action_nargs_var="${current_action}_nargs"
+  if [ -n "${!current_action_nargs_var-}" ]; then
+    current_action_nargs="${!current_action_nargs_var}"
+  else
+    current_action_nargs=1
+  fi
+
+  current_action_args_start_index=$(( $word_index + 1 - $pos_only ))
+
+  current_action_is_positional=$2
+}
+
+# Notes:
+# `COMPREPLY`: what will be rendered after completion is triggered
+# `completing_word`: currently typed word to generate completions for
+# `${!var}`: evaluates the content of `var` and expand its content as a variable
+#     hello="world"
+#     x="hello"
+#     ${!x} -> ${hello} -> "world"
+_shtab_reclaimd() {
+  local completing_word="${COMP_WORDS[COMP_CWORD]}"
+  local previous_word="${COMP_WORDS[COMP_CWORD-1]}"
+  local completed_positional_actions
+  local current_action
+  local current_action_args_start_index
+  local current_action_choices
+  local current_action_compgen
+  local current_action_is_positional
+  local current_action_nargs
+  local current_option_strings
+  local sub_parsers
+  COMPREPLY=()
+
+  local prefix=_shtab_reclaimd
+  local word_index=0
+  local pos_only=0 # "--" delimiter not encountered yet
+  _set_parser_defaults
+  word_index=1
+
+  # determine what arguments are appropriate for the current state
+  # of the arg parser
+  while [ $word_index -ne $COMP_CWORD ]; do
+    local this_word="${COMP_WORDS[$word_index]}"
+
+    if [[ $pos_only = 1 || " $this_word " != " -- " ]]; then
+      if [[ -n $sub_parsers && " ${sub_parsers[@]} " == *" $this_word "* ]]; then
+        # valid subcommand: add it to the prefix & reset the current action
+        prefix="${prefix}_$(_shtab_replace_nonword $this_word)"
+        _set_parser_defaults
+      fi
+
+      if [[ " ${current_option_strings[@]} " == *" $this_word "* ]]; then
+        # a new action should be acquired (due to recognised option string or
+        # no more input expected from current action);
+        # the next positional action can fill in here
+        _set_new_action $this_word false
+      fi
+
+      if [[ "$current_action_nargs" != "*" ]] && \
+         [[ "$current_action_nargs" != "+" ]] && \
+         [[ "$current_action_nargs" != "?" ]] && \
+         [[ "$current_action_nargs" != *"..." ]] && \
+         (( $word_index + 1 - $current_action_args_start_index - $pos_only >= \
+            $current_action_nargs )); then
+        $current_action_is_positional && let "completed_positional_actions += 1"
+        _set_new_action "pos_$completed_positional_actions" true
+      fi
+    else
+      pos_only=1 # "--" delimiter encountered
+    fi
+
+    let "word_index+=1"
+  done
+
+  # Generate the completions
+
+  COMPREPLY=()
+  if [[ $pos_only = 0 && "$completing_word" == -* &&
+        ( -z "$current_action_compgen" || "$current_action_is_positional" = true ) ]]; then
+    # optional argument started: use option strings
+    while IFS= read -r line; do COMPREPLY+=("$line"); done < <(
+      compgen -W "${current_option_strings[*]}" -- "$completing_word")
+  elif [[ "$previous_word" =~ ^[0-9\&]*[\<\>]\>?$ ]]; then
+    # handle redirection operators
+    compopt -o filenames 2>/dev/null || : # bash>=4
+    while IFS= read -r line; do COMPREPLY+=("$line"); done < <(compgen -f -- "$completing_word")
+  else
+    # use choices & compgen
+    local action_compgen_word="$completing_word"
+    # handle tab-completing in the middle of a line (#248 <- #116)
+    [[ -n "$current_action_compgen" && "$completing_word" == -* ]] && action_compgen_word=""
+    [ -n "$current_action_compgen" ] && {
+      [[ "$current_action_compgen" =~ _(file|dir|glob|FILE|DIR|GLOB)|File|Dir|Glob ]] &&
+        compopt -o filenames 2>/dev/null || : # bash>=4
+      while IFS= read -r line; do COMPREPLY+=("$line"); done < <(
+        "$current_action_compgen" "$action_compgen_word")
+    }
+    while IFS= read -r line; do COMPREPLY+=("$line"); done < <(
+      compgen -W "${current_action_choices[*]}" -- "$completing_word")
+  fi
+
+  if [[ ${#COMPREPLY[@]} = 0 ]]; then
+    # native fallback matches are not necessarily filenames (e.g. variables)
+    compopt +o filenames 2>/dev/null || : # bash>=4
+  fi
+
+  return 0
+}
+
+complete -o bashdefault -F _shtab_reclaimd reclaimd

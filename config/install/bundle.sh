@@ -19,6 +19,7 @@ export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 unset PYTHONPATH PYTHONHOME
 cd /
 absolute() { case $1 in /*) printf '%s\n' "$1" ;; *) printf '%s\n' "$caller/$1" ;; esac; }
+step() { printf '  %s\n' "$*" >&2; }
 
 here=$(dirname "$(readlink -f "$(absolute "$0")")")
 root=$(dirname "$(dirname "$here")")
@@ -34,6 +35,7 @@ fi
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
+step "making an environment to build in"
 if ! "$python" -I -m venv "$work/environment"; then
   echo "refused: $python cannot make a virtual environment: install its venv (Debian: apt-get install python3-venv)" >&2
   exit 2
@@ -41,7 +43,12 @@ fi
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 1577836800)}
 export SOURCE_DATE_EPOCH
 made="$work/environment/bin/python"
-"$made" -I -m pip --quiet --disable-pip-version-check wheel --use-pep517 --wheel-dir "$work/wheels" "$root$extras"
+step "fetching and building wheels: the program, and what it needs"
+{
+  "$made" -I -m pip --disable-pip-version-check wheel --progress-bar off --use-pep517 --wheel-dir "$work/wheels" \
+    "$root$extras" || : >"$work/failed"
+} | sed -u -n -e 's/^Collecting \([A-Za-z0-9._-]*\).*/    \1/p' -e 's|^Processing .*/\([^-]*\)-.*\.whl.*|    \1|p' >&2
+[ ! -e "$work/failed" ] || exit 1
 
 wheel=$(basename "$work"/wheels/reclaimd-*.whl)
 version=${wheel#*-} version=${version%%-*}

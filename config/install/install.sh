@@ -33,6 +33,7 @@ DESTDIR=${DESTDIR:-} EXTRAS=${EXTRAS:-} PURGE=${PURGE:-0}
 
 absolute() { case $1 in /*) printf '%s\n' "$1" ;; *) printf '%s\n' "$caller/$1" ;; esac; }
 tell() { printf '%s\n' "$*"; }
+step() { printf '  %s\n' "$*" >&2; }
 refuse() { printf 'refused: %s\n' "$*" >&2; exit 2; }
 fail() { printf 'failed: %s\n' "$*" >&2; exit 1; }
 
@@ -105,15 +106,20 @@ interpreter() {
 program() {
   before=$(packages_of "$place") new=$place.new
   mkdir -p "${place%/*}"
+  step "making the environment"
   begin_environment
+  step "installing $(ls "$here/wheels" | wc -l) packages"
   pip uninstall --yes reclaimd >/dev/null 2>&1 || true
   pip install --no-index --find-links "$here/wheels" --upgrade --upgrade-strategy eager --no-compile "reclaimd$EXTRAS" || \
     fail "pip could not install the program (see above); the bundle has the extras $(sed 1d "$here/BUNDLE")"
+  step "compiling"
   finish_environment
   if [ -z "$DESTDIR" ] && [ -e /etc/reclaimd/reclaimd.yaml ]; then
+    step "asking the new program whether it accepts the configuration"
     reclaimd_of "$new" config >/dev/null || \
       refuse "the new program does not accept the configuration (see above): fix it first"
   fi
+  step "writing it to the disk, and putting it into its place"
   put_into_place
   if [ -z "$before" ]; then word=new; else word=changed; fi
   printf '%-9s%s (%s, %s)\n' "$word" "$PLACE" "$(reclaimd_of "$place" --version)" "$("$python" -V)"
@@ -176,6 +182,7 @@ put_into_place() {
 
 files() {
   [ -x "$place/bin/python" ] || refuse "there is no $DESTDIR$PLACE: install the program first"
+  step "placing units, manual, completions and, if there is none, a configuration"
   reclaimd_of "$DESTDIR$PLACE" install --systemd --root "${DESTDIR:-/}" || exit
   mkdir -p "$DESTDIR/usr/local/sbin"
   ln -sfn "$PLACE/bin/reclaimd" "$DESTDIR/usr/local/sbin/reclaimd"
@@ -189,6 +196,7 @@ start() {
   code=0
   "$PLACE/bin/reclaimd" doctor || code=$?
   [ "$code" -le 1 ] || fail "the service is not started: doctor ended with $code (see above). What was installed is kept"
+  step "starting the service"
   systemctl daemon-reload
   # Sockets are not reopened while their service runs.
   systemctl stop reclaimd.service reclaimd.socket reclaimd-healthz.socket

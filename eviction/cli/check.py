@@ -26,4 +26,4 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd check -o json
     """
-    return print_answer(LocalFiles(arguments).check())
+    return print_answer(LocalFiles(arguments).check(), arguments.output)

@@ -34,10 +34,11 @@ FILES_SECONDS = 2.0
 ACCEPT_SECONDS = 1.0  # for the first line of the answer
 LARGEST_FILE_BYTES = 1 << 20
 OF_THE_ANSWER = ("exit_code", "sentence", "document", "lines")
+COLORS = ("auto", "always", "never")  # of --color
 _FILES = ("--config", "--config-dir")
 _VALUES = {
-    "reclaim": ("--signal", "--until", "--room", "--on", "--output", "-o"),
-    "check": ("--output", "-o"),
+    "reclaim": ("--signal", "--until", "--room", "--on", "--output", "-o", "--color"),
+    "check": ("--output", "-o", "--color"),
 }
 _SWITCHES = {"reclaim": ("--all", "--dry-run", "--now"), "check": ("--npd",)}
 _FIELD = r"""^[^#\n]*?\b%s["']?[ \t]*:[ \t]*["']?([^"'\s,#}]*)"""
@@ -53,22 +54,35 @@ class Client:
         """The answer to a command with these fields, at once. Raises NotAskedError."""
         return ask(self.path, command, wait_seconds, **fields)
 
-    def work(self, command: str, options: dict[str, Any], told: Fingerprint) -> dict[str, Any]:
+    def dry_run(self, signal: str, *, silent: bool = False) -> dict[str, Any]:
+        """The record of a dry run to the end of the signal's row. Raises NotAskedError."""
+        options = {"dry_run": True, "all": True, "signal": signal, "output": "json"}
+        answer = self.work("reclaim", options, told={}, silent=silent)
+        if not answer["document"]:
+            raise NotAskedError(answer["sentence"])
+        return dict(answer["document"])
+
+    def work(
+        self, command: str, options: dict[str, Any], told: Fingerprint, *, silent: bool = False
+    ) -> dict[str, Any]:
         """The answer to `reclaim` or `check` after the work: exit code, sentence, document, lines.
 
-        `told`: the configuration of this process. Shows progress. Raises NotAskedError.
+        `told`: the configuration of this process. Shows progress, unless `silent`. Raises
+        NotAskedError.
         """
         request = {"command": command, "options": options, "told": told}
         busy: str | None = None
         first = True
         try:
             answers = converse(self.path, request, ACCEPT_SECONDS)
-            with Progress("", lambda: f"the daemon is {busy or 'about to begin'}"):
+            progress = Progress("", lambda: f"the daemon is {busy or 'about to begin'}")
+            progress.live = progress.live and not silent
+            with progress:
                 while "exit_code" not in (answer := next(answers)):
                     if "refused" in answer:
                         raise NotAskedError(f"the daemon refuses: {answer['refused']}")
                     busy = answer.get("busy")
-                    if busy and first:
+                    if busy and first and not silent:
                         mention(f"the daemon is {busy}; waiting for its turn")
                     first = False
                 return {key: answer[key] for key in OF_THE_ANSWER}
@@ -77,7 +91,8 @@ class Client:
         except TimeoutError:
             raise NotAskedError("the daemon does not answer") from None
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise NotAskedError(f"no daemon can be asked on {self.path}: {error}") from None
+            why = getattr(error, "strerror", None) or error
+            raise NotAskedError(f"no daemon can be asked on {self.path}: {why}") from None
 
 
 def ask_daemon(command: str, arguments: Sequence[str]) -> int | None:
@@ -88,6 +103,9 @@ def ask_daemon(command: str, arguments: Sequence[str]) -> int | None:
     if parsed is None:
         return None
     options, files = parsed
+    color = options.pop("color", "auto")
+    if color not in COLORS or (command == "check" and options.get("output") == "name"):
+        return None
     fingerprint, texts = files_seen(files.get("config"), files.get("config_dir"))
     client = Client(seen_in(texts))
     # files that cannot be read are for the command itself to report
@@ -101,6 +119,12 @@ def ask_daemon(command: str, arguments: Sequence[str]) -> int | None:
         if str(reason):
             mention(f"{reason}; doing the work here")
         return None
+    if color != "auto" or options.get("output") in ("yaml", "name"):
+        from eviction.cli import output  # which takes its time, and the work is done
+        from eviction.surface.answer import Answer
+
+        output.color = color
+        return output.print_answer(Answer(**answer), options.get("output", "table"))
     mention(answer["sentence"])
     if answer["document"] is not None:
         write_out(f"{json.dumps(answer['document'], indent=2)}\n")

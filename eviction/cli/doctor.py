@@ -6,7 +6,6 @@ import argparse
 from collections import Counter
 from dataclasses import replace
 
-from eviction.cli.local_files import ASKED
 from eviction.cli.local_node import LocalNode
 from eviction.cli.output import answer
 from eviction.cli.parser import OUTPUT
@@ -31,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd doctor -o json
     """
-    node = LocalNode(arguments, ASKED, asks_version=True)
+    node = LocalNode(arguments, "", asks_version=True)
     node.mention_other_configuration()
     report = examine(node.facts(facts_of))
     if node.problem:
@@ -57,4 +56,6 @@ def lines(findings: tuple[Finding, ...]) -> list[str]:
         ]
     counts = Counter(str(finding.level) for finding in findings)
     total = ", ".join(counted(counts[level], level) for level in sorted(counts))
-    return [*texts, *([""] if texts else []), total or "nothing wrong or risky was found"]
+    if not texts:
+        return ["nothing wrong or risky was found"]
+    return [*texts, "", f"{total}; more about each, by its name: reclaimd help {findings[0].check}"]

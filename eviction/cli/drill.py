@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import math
 import os
 import signal
 import sys
@@ -28,15 +29,19 @@ from eviction.cli.progress import Progress, print_message
 from eviction.cli.streams import write_err
 from eviction.configuration.effective import Configuration
 from eviction.configuration.text_forms import read_duration
-from eviction.drill.judgement.judge import DrillResult, Response
-from eviction.drill.measurement.observer import (
+from eviction.drill.judge import DrillResult, Response
+from eviction.drill.observer import (
     Limits,
     NodeObservation,
     Observation,
     without_margin,
 )
-from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
-from eviction.drill.pressure.schedule import describe_pressure
+from eviction.drill.private_mounts import (
+    EmbeddedNodeError,
+    enter_private_mounts,
+)
+from eviction.drill.real import FillFailed, foreign_entries, run_in_directory, traces
+from eviction.drill.real_fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.report.document import DrillReportJson, report_of
 from eviction.drill.report.lines import (
     before_rows,
@@ -46,11 +51,6 @@ from eviction.drill.report.lines import (
     verdict_rows,
 )
 from eviction.drill.report.page import junit_xml, page
-from eviction.drill.run.real import FillFailed, foreign_entries, run_in_directory, traces
-from eviction.drill.runtime.private_mounts import (
-    EmbeddedNodeError,
-    enter_private_mounts,
-)
 from eviction.drill.scenario import (
     Scenario,
     ScenarioError,
@@ -58,6 +58,7 @@ from eviction.drill.scenario import (
     library,
     read_scenario,
 )
+from eviction.drill.schedule import describe_pressure
 from eviction.engine.hold_off import held_off_since_boot
 from eviction.engine.node import Node
 from eviction.exit_codes import (
@@ -70,12 +71,13 @@ from eviction.exit_codes import (
 )
 from eviction.records.json_shapes import to_json
 from eviction.records.passes import Pass
-from eviction.wording.explain import pass_lines
+from eviction.wording.bars import bar
+from eviction.wording.explain import ladder, pass_lines
 from eviction.wording.log import Log
 from eviction.wording.tables import amount, signals_table
 from reclaim.types import RuntimeUnavailable
 from signals.mounts import filesystem_id
-from signals.quantity import counted, format_bytes, format_duration
+from signals.quantity import counted, format_bytes, format_duration, reason_of
 from signals.types import Signal
 
 GONE = {"compare": "each drill writes its figures to a JSON document, to compare with jq"}
@@ -140,6 +142,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         real = "on the embedded node; --fill or --observe selects a real one"
         _refuse_options(arguments, [*configuration_flags(arguments), *REAL_NODE_OPTIONS], real)
+    if names and (arguments.all or arguments.list or arguments.check is not None):
+        _exit_usage("--all, --list and --check go without SCENARIO")
     if arguments.list:
         answer_lines(f"{name:24} {read_scenario(path).why}" for name, path in library().items())
         return EXIT_OK
@@ -149,9 +153,10 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_OK
     chosen = library() if arguments.all else names or [DEFAULT]
     scenarios = [find_scenario(name) for name in chosen]
-    if len(scenarios) > 1 and arguments.output == "json":
+    if len(scenarios) > 1 and arguments.output != "table":
         _exit_usage(
-            "-o json prints one document, so it takes one scenario; several write their reports"
+            f"-o {arguments.output} prints one document, so it takes one scenario; several write"
+            " their reports"
         )
     if arguments.fill is None:
         return _drill_embedded(scenarios, arguments)
@@ -190,11 +195,13 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
     if find_spec("grpc") is None:
         _exit_usage(
             "the embedded runtime needs grpcio, which is not installed:"
-            " pip install 'reclaimd[drill]'"
+            " pip install 'reclaimd[drill]', or uvx 'reclaimd[drill]' drill"
         )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the node is removed
     with exit_on(EXIT_USAGE, EmbeddedNodeError, "the embedded node needs filesystems of its own: "):
         mounted = enter_private_mounts()  # must be called before the first thread starts
+    with exit_on(EXIT_USAGE, OSError, "--report: "):
+        os.makedirs(arguments.report, exist_ok=True)
     held = [_drill(scenario, mounted, arguments) for scenario in scenarios]
     if len(held) > 1:
         answer_lines(["", f"{sum(held)} of {len(held)} scenarios held"])
@@ -209,8 +216,8 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
 def _drill(scenario: Scenario, mounted: str, arguments: argparse.Namespace) -> bool:
     """Runs one scenario and writes its report. True if everything held."""
     # Imported here: these import grpcio, which starts threads.
-    from eviction.drill.node.embedded_node import EmbeddedNode
-    from eviction.drill.run.embedded import Drill, describe_fault
+    from eviction.drill.embedded import Drill, describe_fault
+    from eviction.drill.embedded_node import EmbeddedNode
 
     show = _shown_by(arguments)
     show(f"{scenario.name}: {scenario.why}")
@@ -221,7 +228,7 @@ def _drill(scenario: Scenario, mounted: str, arguments: argparse.Namespace) -> b
             node = _node(scenario, embedded.describe())
             for line in row_lines(before_rows(node, pressures, faults)):
                 show(line)
-            drill = Drill(scenario, embedded, _drill_log(arguments))
+            drill = Drill(embedded, _drill_log(arguments))
             drill.show = partial(_show_pass, arguments=arguments)
             with _progress(scenario.pressures[0].signal, drill, arguments):
                 result = drill.run()
@@ -403,7 +410,7 @@ def _observe(arguments: argparse.Namespace) -> int:
             show(f"  {line}")
         longest = limits.longest_seconds
         quiet = format_duration(limits.quiet_seconds)
-        after = "" if longest is None else f"after {format_duration(longest)}, "
+        after = "" if longest == math.inf else f"after {format_duration(longest)}, "
         show(f"ends {after}when relieved and quiet for {quiet}, or with Ctrl-C")
         with _progress(Signal.NODEFS_AVAILABLE, observation, arguments):
             observation.watch(limits)
@@ -421,7 +428,8 @@ def _observe(arguments: argparse.Namespace) -> int:
 def _limits(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
     """When an observation ends. `quiet_seconds`: the default of --quiet."""
     quiet = quiet_seconds if arguments.quiet is None else arguments.quiet
-    return Limits(quiet, vars(arguments)["for"], until_relief=True)
+    longest = vars(arguments)["for"]
+    return Limits(quiet, math.inf if longest is None else longest, until_relief=True)
 
 
 @contextmanager
@@ -431,7 +439,7 @@ def _observation_of(configuration: Configuration) -> Iterator[NodeObservation]:
     Exits with 3 if the runtime cannot be reached, with 4 if no filesystem can be read.
     """
     with closing(Node(configuration)) as node:
-        if node.endpoint.remark:
+        if node.endpoint.found:
             print_message(node.endpoint.remark)
         try:
             observation = NodeObservation(node)
@@ -454,8 +462,8 @@ def _marks_table(observation: NodeObservation) -> list[str]:
 
 
 def _shown_by(arguments: argparse.Namespace) -> Callable[[str], None]:
-    """A function that prints a line on stdout, or on stderr if stdout gets one JSON document."""
-    return print_message if arguments.output == "json" else lambda line: answer_lines([line])
+    """A function that prints a line on stdout, or on stderr if stdout gets one document."""
+    return print_message if arguments.output != "table" else lambda line: answer_lines([line])
 
 
 def _drill_log(arguments: argparse.Namespace) -> Log:
@@ -479,7 +487,7 @@ def _answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
-        print_message(f"the report could not be written: {error}")
+        print_message(f"the report could not be written: {reason_of(error)}")
     else:
         _shown_by(arguments)(f"report: {', '.join(paths)}")
 
@@ -513,7 +521,13 @@ def _progress(
 
     def available() -> str:
         observations = observation.measured.observations
-        found = None if observations is None else observations.signals.get(signal)
-        return "" if found is None else f"{amount(signal, found.available)} available"
+        if observations is None or signal not in observations.signals:
+            return ""
+        found = observations.signals[signal]
+        kubelets = observation.node.world.manager.config.kubelets_in_layout(observations.layout)
+        ours = observation.measured.thresholds
+        marks = ladder(ours, kubelets, None, observations={signal: found})
+        drawn = bar(found.available, found.capacity, {each.whose: each.mark for each in marks})
+        return f"{drawn} {amount(signal, found.available)} available"
 
     return nullcontext() if arguments.verbosity else Progress(str(signal), available)

@@ -1,10 +1,11 @@
-"""`reclaimd help`: what a command does; or the options that commands share, and every
-field of the configuration.
+"""`reclaimd help`: what a command does; the options that commands share, and every field of the
+configuration; or what the pages say of a finding, an alert, a word.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 
 from eviction.cli.commands import COMMANDS
 from eviction.cli.output import exit_with
@@ -14,15 +15,21 @@ from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.shipped import shipped
 
 CONFIGURATION = "configuration"
+EXPLAINED = ("troubleshooting", "monitoring", "glossary")
 WITHOUT_CONFIGURATION = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC", nargs="?", help=f"a command, or {CONFIGURATION}")
+    parser.add_argument(
+        "topic",
+        metavar="TOPIC",
+        nargs="?",
+        help=f"a command, {CONFIGURATION}, a finding of doctor, an alert, or a word",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 2 there is no such command.
+    """Exit 0; 2 there is no such topic.
 
     Example: reclaimd help configuration
     """
@@ -33,14 +40,23 @@ def run(arguments: argparse.Namespace) -> int:
         text = help_of_configuration()
     elif topic in COMMANDS:
         text = command_of(topic)[0].format_help()
+    elif topic in (found := explained()):
+        text = f"{found[topic]}\n"
     else:
-        topics = (*COMMANDS, CONFIGURATION)
+        topics = sorted({*COMMANDS, CONFIGURATION, *found})
         exit_with(
             EXIT_USAGE,
             unknown("topic", topic, topics, otherwise="reclaimd --help lists the commands"),
         )
     write_out(text)
     return EXIT_OK
+
+
+def explained() -> dict[str, str]:
+    """What the pages say of each finding of doctor, alert and word, without links."""
+    pages = [shipped(f"{name}.md", "docs").read_text(encoding="utf-8") for name in EXPLAINED]
+    text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", "\n".join(pages))
+    return dict(re.findall(r"^### ([^\n]+)\n\n(.+?)\n+(?=#|\Z)", text, re.MULTILINE | re.DOTALL))
 
 
 def help_of_configuration() -> str:

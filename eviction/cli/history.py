@@ -4,32 +4,42 @@ only files; needs no daemon."""
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, cast
 
 from eviction.cli.local_files import READ, LocalFiles
 from eviction.cli.options import number
 from eviction.cli.output import answer, columns, exit_on, exit_with
-from eviction.cli.parser import OUTPUT
+from eviction.cli.parser import OBJECTS
 from eviction.cli.progress import mention
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
-from eviction.records.history import RecordJson
+from eviction.records.history import MOST_WAITING, RecordJson
 from eviction.records.json_shapes import Json, Versioned
 from eviction.records.observations_json import timestamp
-from eviction.records.pass_json import shortened
+from eviction.records.passes import PassResult
 from eviction.records.regret import RegretJson, SumsJson, regret_of, removals_of
 from eviction.types import EvictionError
+from eviction.wording.explain import frees_in_words
 from eviction.wording.tables import needed_in_words, table
-from signals.quantity import QuantityError, format_bytes, format_duration, parse_duration
+from signals.quantity import (
+    QuantityError,
+    counted,
+    format_bytes,
+    format_duration,
+    parse_duration,
+)
 
-HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREED", "REASON", "PASS")
+HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREES", "REASON", "PASS")
 REGRET_HEADS = ("NAME", "REMOVED", "CAME BACK", "SOONEST", "FREED", "PULLED AGAIN", "PER GIB FREED")
 WINDOW_HEADS = ("WITHIN", "CAME BACK", "DID NOT", "NOT OVER YET", "NOT KNOWN")
+FOLLOW_SECONDS = 1.0
 BLANK = ("-",) * len(HEADS)  # what an event has not
 
 
@@ -44,14 +54,15 @@ class HistoryJson(Versioned):
 
 
 OPTIONS = {
+    "--follow": "go on with what is written from now on",
     "--regret": "what removals cost: which images came back, how soon",
-    **OUTPUT,
+    **OBJECTS,
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
-    count = number("be a number above 0", least=1, most=10**9)
+    count = number("be a whole number above 0", least=1)
     when = "only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z"
     option("--since", metavar="WHEN", type=lambda text: since(text, time.time()), help=when)
     what = "only objects whose name has TEXT, or whose id begins with it"
@@ -72,12 +83,14 @@ def run(arguments: argparse.Namespace) -> int:
     limit = arguments.limit
     if not path:
         exit_with(EXIT_USAGE, "historyFile is empty, so no history is kept")
-    # what came back needs all others
-    chosen = {} if arguments.regret else {"about": about, "limit": limit}
-    with exit_on(EXIT_USAGE, EvictionError, "historyFile: "):
-        found, missing = files.history(
-            lambda records: selected(records, arguments.since or "", **chosen)
-        )
+    # what came back, or comes, needs all others
+    chosen = {} if arguments.regret or arguments.follow else {"about": about, "limit": limit}
+
+    def read() -> tuple[list[Json], str]:
+        with exit_on(EXIT_USAGE, EvictionError, "historyFile: "):
+            return files.history(lambda records: selected(records, arguments.since or "", **chosen))
+
+    found, missing = read()
     if missing:
         mention(f"{missing}; the daemon creates it when it starts")
     elif not found:
@@ -86,23 +99,55 @@ def run(arguments: argparse.Namespace) -> int:
         removals = removals_of(found, *files.images_gone())
         regret = regret_of([each for each in removals if is_about(asdict(each), about)], limit)
         answer(arguments, regret, lambda: regret_lines(regret, columns()))
-    else:
-        record = HistoryJson(file=path, records=cast("list[RecordJson]", found))
-        answer(arguments, record, lambda: history_lines(found, columns()) if found else [])
-    return EXIT_OK
+        return EXIT_OK
+    shown = selected(found, about=about, limit=limit)
+    heads = 0
+    written = 0.0
+    while True:
+        record = HistoryJson(file=path, records=cast("list[RecordJson]", shown))
+        lines = history_lines(shown, columns())[heads:] if shown else []
+        answer(arguments, record, partial(list, lines))
+        if missing or not arguments.follow:
+            return EXIT_OK
+        shown, heads = [], 1
+        while not shown:
+            time.sleep(FOLLOW_SECONDS)
+            with exit_on(EXIT_USAGE, OSError, "historyFile: "):
+                before, written = written, os.path.getmtime(path)
+            if written != before:
+                seen = found[-MOST_WAITING:]  # in that time, no more are written
+                found, _ = read()
+                new = [record for record in found[-MOST_WAITING:] if record not in seen]
+                shown = selected(new, about=about)
 
 
 def regret_lines(regret: RegretJson, width: int | None = None) -> list[str]:
-    """A table of images, and one of times. `width`: as in `history_lines`."""
+    """A table of images, one of times, and what they say. `width`: as in `history_lines`."""
     images = [_regret_row("all", regret), *(_regret_row(each.name, each) for each in regret.images)]
     windows = [(name, *map(str, fates.values())) for name, fates in regret.within.items()]
-    return [*table([REGRET_HEADS, *images], width), *table([WINDOW_HEADS, *windows], width)]
+    return [
+        *table([REGRET_HEADS, *images], width),
+        *table([WINDOW_HEADS, *windows], width),
+        regret_sentence("images", regret),
+    ]
+
+
+def regret_sentence(what: str, sums: SumsJson) -> str:
+    """How often these were removed and came back, and what that cost."""
+    removed = f"removed {counted(sums.removed, 'time')}, which freed {_bytes(sums.freed_bytes)}"
+    if not sums.removed:
+        return f"{what}: none was removed"
+    if sums.soonest_seconds is None:
+        return f"{what}: {removed}; never seen to come back"
+    soonest = f"came back {counted(sums.returned, 'time')}, soonest after"
+    again = f"{_bytes(sums.returned_bytes)} were pulled again"
+    return f"{what}: {removed}; {soonest} {format_duration(sums.soonest_seconds)}; {again}"
 
 
 def _regret_row(name: str, sums: SumsJson) -> Sequence[str]:
     soonest = "-" if sums.soonest_seconds is None else format_duration(sums.soonest_seconds)
     amounts = map(_bytes, (sums.freed_bytes, sums.returned_bytes, sums.returned_bytes_per_gib))
-    return (shortened(name), str(sums.removed), str(sums.returned), soonest, *amounts)
+    return (name, str(sums.removed), str(sums.returned), soonest, *amounts)
 
 
 def since(text: str, now: float) -> str:
@@ -154,14 +199,15 @@ def history_lines(documents: Iterable[Json], width: int | None = None) -> list[s
 
 def _rows(document: Json) -> Iterator[Sequence[str]]:
     """The first columns of `HEADS`, for each removal and for the record itself."""
-    at = document["time"][:19].replace("T", " ")
+    at = f"{document['time'][:19]}Z"
     kind = document["kind"]
     identity = document.get("id") or document.get("pass") or "-"
     for removal in document.get("removals", ()):
         result = removal["result"]
-        size = _bytes(removal["size"])
-        freed = _bytes(removal["freed"]["bytes"]) if result == "removed" else "-"
-        removed = removal["kind"], shortened(removal["name"]), size, freed
+        size = removal["size"]
+        freed = removal["freed"]["bytes"]
+        frees = frees_in_words(result, freed=freed, frees=removal.get("frees"), size=size)
+        removed = removal["kind"], removal["name"], _bytes(size), frees
         yield (at, result, *removed, removal["reason"], identity)
     if kind == "pass":
         acted_on = document["acted_on"]
@@ -169,10 +215,12 @@ def _rows(document: Json) -> Iterator[Sequence[str]]:
         needed = acted_on and acted_on.get("needed")
         coming = needed and needed_in_words(needed)
         sentence = ": ".join(filter(None, (what, coming, document["reason"])))
-        sizes = _bytes(document["nominal"]["bytes"]), _bytes(document["measured"]["bytes"])
-        yield (at, document["result"], "pass", sentence, *sizes, document["trigger"], identity)
+        result = document["result"]
+        measured = None if result == PassResult.DRY_RUN else document["measured"]["bytes"]
+        sizes = _bytes(document["nominal"]["bytes"]), _bytes(measured)
+        yield (at, result, "pass", sentence, *sizes, document["trigger"], identity)
     elif kind == "returned":
-        yield (at, kind, "image", shortened(document["name"]), _bytes(document["size"]))
+        yield (at, kind, "image", document["name"], _bytes(document["size"]))
     elif kind in ("started", "stopped"):
         yield (at, kind, "daemon", f"reclaimd {document['version']}")
     elif kind == "dropped":

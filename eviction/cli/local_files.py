@@ -44,12 +44,16 @@ class LocalFiles:
     good for asking and reading, for nothing else. Whoever may write the files, a socket or file of
     somebody else's is not used. `problem`: why that is so; empty if it is not.
 
-    `otherwise`: what is done in that case, with places of the configuration in braces; empty:
-    ConfigurationError is raised. `asks_version`: as in `load`.
+    `otherwise`: what is said to be done in that case, with places of the configuration in braces;
+    empty: nothing is said; None: ConfigurationError is raised. `asks_version`: as in `load`.
     """
 
     def __init__(
-        self, arguments: argparse.Namespace, otherwise: str = "", *, asks_version: bool = False
+        self,
+        arguments: argparse.Namespace,
+        otherwise: str | None = None,
+        *,
+        asks_version: bool = False,
     ):
         self.arguments = arguments
         self.problem = ""
@@ -57,12 +61,13 @@ class LocalFiles:
             self.configuration = configuration_of(arguments, asks_version=asks_version)
         except ConfigurationError as error:
             fields_of_flags(arguments)  # that they are no pairs is said instead
-            if not otherwise:
+            if otherwise is None:
                 raise
             self.problem = str(error)
             self.configuration = _places_of(arguments)
-            doing = otherwise.format(self.configuration)
-            mention(f"the configuration cannot be used ({self.problem}); {doing}")
+            if otherwise:
+                doing = otherwise.format(self.configuration)
+                mention(f"the configuration cannot be used ({self.problem}); {doing}")
 
     @property
     def client(self) -> Client:

@@ -132,8 +132,7 @@ class LocalNode(LocalFiles):
             )
             if surveyed:
                 with Progress("measuring what uses the space"):
-                    objects = record.removals + record.kept
-                    survey = node.disk_survey.survey(record.observations, objects)
+                    survey = node.disk_survey.survey(record.observations, record.functions)
                 record = replace(record, attributions=survey)
             return Planned(
                 record,

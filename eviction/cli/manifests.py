@@ -16,9 +16,10 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.shipped import shipped
 
 WITHOUT_CONFIGURATION = True
+NEW = "--kustomize must name a directory that does not exist yet: "
 OPTIONS = {
     "--image IMAGE": "the image of the pods; default: reclaimd:VERSION",
-    "--kustomize DIR": "write the kustomize base and components there, and no more",
+    "--kustomize DIR": "write the kustomize tree there, which is a Helm chart, too; no more",
 }
 
 
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     Example: reclaimd manifests k3s --image registry.example/reclaimd:1
     """
     if arguments.kustomize is not None:
-        with exit_on(EXIT_NOT_RELIEVED, OSError):
+        with exit_on(EXIT_NOT_RELIEVED, OSError, NEW):
             shutil.copytree(shipped("kubernetes"), arguments.kustomize)
         return EXIT_OK
     text = shipped(f"manifests/{arguments.variant}.yaml").read_text()

@@ -10,6 +10,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
+from eviction.cli.client import COLORS
 from eviction.cli.progress import STDERR
 from eviction.configuration.effective import (
     TRANSITION_PERIOD,
@@ -106,6 +107,12 @@ _FLAGS = {
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """Adds the configuration's options, in a group of the help."""
     group = parser.add_argument_group("Of every command; they override the file")
+    group.add_argument(
+        "--color",
+        choices=COLORS,
+        default="auto",
+        help="auto: on a terminal, unless NO_COLOR is set",
+    )
     usual = "the file; default: $RECLAIMD_CONFIG, else /etc/reclaimd/reclaimd.yaml; empty: none"
     group.add_argument("--config", metavar="FILE", help=usual)
     group.add_argument(

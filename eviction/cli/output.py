@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,6 +19,7 @@ from eviction.cli.streams import write_out
 from eviction.exit_codes import EXIT_READING
 from eviction.records.json_shapes import to_json
 from eviction.wording.log import escaped
+from signals.quantity import reason_of
 
 if TYPE_CHECKING:
     from eviction.surface.answer import Answer
@@ -31,6 +32,7 @@ COLOUR_OF = {
     **dict.fromkeys(("failed", "NOT", "ERROR"), "\x1b[1;31m"),  # bold red
     "NOTE": "\x1b[2m",  # faint
 }
+color = "auto"  # of the command line
 PLAIN = "\x1b[0m"
 COLOURED = re.compile(rf"^(?:{'|'.join(COLOUR_OF)})(?=  )")
 
@@ -56,31 +58,49 @@ def exit_on(
     try:
         yield
     except errors as error:
-        exit_with(code, f"{what}{error}")
+        file = getattr(error, "filename", None)
+        exit_with(code, f"{what}{f'{file}: ' if file else ''}{reason_of(error)}")
 
 
 def answer(arguments: argparse.Namespace, record: Any, lines: Callable[[], Iterable[str]]) -> None:
     """Prints the answer of a command on stdout: the record as a document, or lines for
     people, which `lines` makes.
     """
-    if arguments.output == "json":
-        answer_json(to_json(record))
-    else:
+    if arguments.output == "table":
         answer_lines(lines())
+    else:
+        answer_document(to_json(record), arguments.output)
 
 
-def print_answer(given: Answer) -> int:
+def print_answer(given: Answer, output: str) -> int:
     """Prints an answer such as the daemon gives. Returns its exit code."""
     mention(given.sentence)
     if given.document is not None:
-        answer_json(given.document)
+        answer_document(given.document, output)
     else:
         answer_lines(given.lines)
     return given.exit_code
 
 
-def answer_json(document: Any) -> None:
-    write_out(f"{json.dumps(document, indent=2)}\n")
+def answer_document(document: Any, output: str) -> None:
+    """`output`: json, yaml, or name for a line for each of its objects, such as `image/app:1`."""
+    text = json.dumps(document, indent=2)
+    if output == "yaml":
+        import yaml
+
+        text = yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True).rstrip()
+    if output == "name":
+        text = "\n".join(map(escaped, names_of(document)))
+    write_out(f"{text}\n" if text else "")
+
+
+def names_of(document: Mapping[str, Any]) -> Iterator[str]:
+    """The objects that a document is about: those that go or went, and those of `why`."""
+    if "verdict" in document:
+        yield f"{document['kind']}/{document['name']}"
+    for part in ("records", "removals", "objects", "went"):
+        for each in document.get(part, ()):
+            yield from names_of(each.get("removal", each))
 
 
 def answer_lines(lines: Iterable[str]) -> None:
@@ -102,12 +122,11 @@ def columns() -> int | None:
 
 
 def in_colour() -> bool:
-    """Whether stdout is a terminal that shows colours, and NO_COLOR
+    """As `--color` says; auto: whether stdout is a terminal that shows colours, and NO_COLOR
     (https://no-color.org) is not set.
     """
-    return (
-        sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    )
+    shows = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return color == "always" or (color == "auto" and shows and not os.environ.get("NO_COLOR"))
 
 
 def wrap_lines(lines: Iterable[str], width: int | None) -> Iterator[str]:

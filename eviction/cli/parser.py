@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import argparse
 import gc
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 
-from eviction.cli.commands import COMMANDS
+from eviction.cli.commands import COMMANDS, GROUPS
 from eviction.cli.streams import write_err, write_out
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
 COLUMNS = 80
 IMPORTED_OBJECTS = 30_000
 WIDEST_NAME = 28
-OUTPUT = {"-o, --output table|json": "output format"}
+OUTPUT = {"-o, --output table|json|yaml": "output format"}
+OBJECTS = {"-o, --output table|json|yaml|name": "output format; name: one object a line"}
 SHARED_OPTIONS = ("--config FILE, ...", "see reclaimd help configuration")
 PURPOSE = """\
 Frees disk space on a Kubernetes node over CRI, before the kubelet evicts pods.
 """
+AMOUNT_BELOW_0 = re.compile(r"-\.?[0-9]")  # such as -5Gi: a value, and no option
 FIRST_STEPS = """\
 reclaimd: which command? To begin with, those that remove nothing:
 
@@ -72,7 +75,7 @@ def wrapped(name: str, text: str, indent: int = 0) -> list[str]:
 def table_of(rows: Iterable[tuple[str, str]]) -> list[str]:
     """Names, and beside or below them what they mean."""
     rows = list(rows)
-    indent = min(max(len(name) for name, _ in rows), WIDEST_NAME) + 4
+    indent = 4 + max(len(name) for name, _ in rows if len(name) <= WIDEST_NAME)
     lines = []
     for name, text in rows:
         above = [f"  {name}"] if len(name) > WIDEST_NAME else []
@@ -93,7 +96,7 @@ class Parser(argparse.ArgumentParser):
 
     def add_rows(self, rows: Mapping[str, str]) -> None:
         """Adds options as the help shows them, each with its text: `--until VALUE`, `--all`, and
-        `-o, --output table|json`, of which the first is the default."""
+        `-o, --output table|json|yaml`, of which the first is the default."""
         for row, text in rows.items():
             *others, last = row.split(", ")
             name, _, value = last.partition(" ")
@@ -159,6 +162,7 @@ def command_of(name: str) -> tuple[Parser, ModuleType]:
     parser = Parser(
         f"reclaimd {name}", None, sentence(COMMANDS[name]), module.run.__doc__, allow_abbrev=False
     )
+    parser._negative_number_matcher = AMOUNT_BELOW_0  # noqa: SLF001 # nothing public says what is a value
     if not hasattr(module, "WITHOUT_CONFIGURATION"):
         # not for the help that lists all subcommands
         from eviction.cli.options import add_configuration
@@ -173,7 +177,8 @@ def command_of(name: str) -> tuple[Parser, ModuleType]:
 def help_of_all() -> str:
     """The help that lists all subcommands, without importing their modules."""
     usage = "usage: reclaimd [--version] COMMAND [OPTION ...]"
-    return "\n".join([usage, "", PURPOSE, *table_of(COMMANDS.items()), ""])
+    rows = [(f"{GROUPS.get(name, ''):8}{name}", text) for name, text in COMMANDS.items()]
+    return "\n".join([usage, PURPOSE, *table_of(rows), ""])
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -201,11 +206,16 @@ def run_command(arguments: Sequence[str]) -> int:
     parsed, others = parser.parse_known_args(arguments[1:])
     if others:
         parser.refuse(others[0].partition("=")[0])
-    from eviction.cli.output import exit_on  # not for --help
+    for action in parser.groups()[""]:
+        value = getattr(parsed, action.dest)
+        if value != action.default and ("" in value if isinstance(value, list) else value == ""):
+            parser.error(f"argument {row_of(action)[0]}: must not be empty")
+    from eviction.cli import output  # not for --help
     from eviction.configuration.strict_yaml import ConfigurationError
     from eviction.surface.answer import OptionRefused
 
-    with exit_on(EXIT_USAGE, (ConfigurationError, OptionRefused)):
+    output.color = getattr(parsed, "color", "auto")
+    with output.exit_on(EXIT_USAGE, (ConfigurationError, OptionRefused)):
         return int(module.run(parsed))
 
 

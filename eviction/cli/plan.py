@@ -6,20 +6,19 @@ Read-only.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
 from eviction.cli.local_node import LocalNode, Pods
 from eviction.cli.output import answer, columns
-from eviction.cli.parser import OUTPUT
+from eviction.cli.parser import OBJECTS
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.records.json_shapes import Seconds
 from eviction.records.pass_json import PassFieldsJson, pass_json
 from eviction.records.passes import Pass
 from eviction.wording.explain import attribution_lines, counts_table, lead_sentence, outcomes_table
 from eviction.wording.tables import signals_table
-from reclaim.types import Outcome
-from signals.quantity import counted, format_bytes
+from signals.quantity import counted
 
 GONE = {
     "--leaks": (
@@ -30,11 +29,6 @@ GONE = {
 }
 MOST_KEPT_LISTED = 20
 IN_GROUPS = "; by reason (--all lists them):"
-ENOUGH = {
-    True: "that is enough for {}",
-    False: "that is not enough for {}",
-    None: "it is not known whether that is enough for {}",
-}
 
 
 class PlanJson(PassFieldsJson):
@@ -55,7 +49,7 @@ class PlanJson(PassFieldsJson):
 
 
 OPTIONS = {
-    **OUTPUT,
+    **OBJECTS,
     "--signal SIGNAL": "only what clears it, and whether that is enough",
     "--until VALUE": "with --signal: the mark to reach, a quantity or a percentage",
     "--all": (
@@ -71,8 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     Example: reclaimd plan --signal nodefs.available --until 20Gi
     """
     node = LocalNode(arguments)
-    signal = arguments.signal
-    planned = node.plan(signal, arguments.until, surveyed=True)
+    planned = node.plan(arguments.signal, arguments.until, surveyed=True)
     record = planned.record
     width = columns()
 
@@ -82,12 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
         yield from plan_lines(
             record, width, everything=arguments.all, lead_seconds=planned.lead_seconds
         )
-        if signal is not None:
-            yield ENOUGH[planned.enough].format(signal)
+        yield ""
         if node.configuration.has_runtime:
             yield pods_line(planned.pods)
         if planned.pods.directories.sentence is not None:
             yield f"pods: {planned.pods.directories.sentence}"
+        yield record.reason
 
     document = PlanJson.of(pass_json(record), planned, kind="Plan")
     answer(arguments, document, lines)
@@ -97,56 +90,27 @@ def run(arguments: argparse.Namespace) -> int:
 def plan_lines(
     record: Pass, width: int | None = None, *, everything: bool = False, lead_seconds: float = 0.0
 ) -> list[str]:
-    """The planned removals in order, the kept objects, and the totals.
+    """The planned removals in order, the kept objects, and where the bytes are.
 
     `lead_seconds`: how long before the kubelet's mark a pass begins; 0: not before ours.
     On a terminal (`width` is known), many kept objects are only counted, by reason,
     unless `everything` is true.
     """
     in_groups = width is not None and not everything and len(record.kept) > MOST_KEPT_LISTED
-    goes = f"may go: {_counted(record.removals, record.nominal_bytes)}"
-    freed = [outcome.verdict.frees_bytes for outcome in record.removals]
-    known = [frees for frees in freed if frees is not None]
-    if known:
-        goes += f", which free {format_bytes(sum(known))}"
-    kept_bytes = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
-    stays = f"kept: {_counted(record.kept, kept_bytes)}"
-    if in_groups:
-        listed = record.removals
-        counts = counts_table(record.kept, width)
-        stays += IN_GROUPS
-    else:
-        listed = record.removals + record.kept
-        counts = []
-    lines = [
-        *outcomes_table(listed, width),
+    return [
+        *outcomes_table(record.removals + (() if in_groups else record.kept), width),
         "",
-        f"{goes}, in this order",
-        stays,
-        *counts,
+        f"kept: {counted(len(record.kept), 'object')}{IN_GROUPS if in_groups else ''}",
+        *(counts_table(record.kept, width) if in_groups else ()),
         *filter(None, [lead_sentence(lead_seconds)]),
-        "a pass stops as soon as the thresholds are clear",
+        "removals go in this order, and a pass stops as soon as the thresholds are clear",
+        *attribution_lines(record.attributions, width),
     ]
-    for attribution in record.attributions:
-        lines += ["", *attribution_lines(attribution, width)]
-    return lines
-
-
-def _counted(outcomes: Sequence[Outcome], size_bytes: int) -> str:
-    """How many there are, and the size of their images, whose space on the disk may differ."""
-    objects = counted(len(outcomes), "object")
-    return f"{objects}, images of {format_bytes(size_bytes)} as the runtime counts them"
 
 
 def pods_line(pods: Pods) -> str:
-    """The source of the pods' states, and what a guard is with it."""
+    """The source of the pods' states."""
     if pods.told_by == "kubelet":
-        return (
-            "pods: as the kubelet itself knows them; guard: a rule of ours that is stricter than"
-            " the kubelet's"
-        )
+        return "pods: as the kubelet itself knows them"
     why = f" ({pods.problem})" if pods.problem else ""
-    return (
-        f"pods: from the kubelet's directories{why}; guard: a rule of ours in place of what only"
-        " the kubelet knows"
-    )
+    return f"pods: from the kubelet's directories{why}"

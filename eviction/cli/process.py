@@ -40,6 +40,7 @@ from eviction.types import EvictionError
 from eviction.wording.log import Log
 from reclaim.trust import own_directory_refusal
 from reclaim.workers import in_time
+from signals.quantity import reason_of
 
 LEAVE_SECONDS = 34.0  # longer than everything that the daemon waits for when it ends
 FOREVER = 1e9  # monotonic seconds: 31 years after boot
@@ -165,7 +166,7 @@ def hold_node(configuration: Configuration, log: Log) -> Iterator[None]:
             with exit_on(EXIT_HELD, NodeHeld):
                 held.callback(os.close, lock_of(directory))
         except OSError as error:
-            why = f"{directory}: {error.strerror or error}"
+            why = f"{directory}: {reason_of(error)}"
             log.warning(f"the node is not locked, so another instance may run too: {why}")
         yield
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 
 from eviction.cli.streams import write_err
+from eviction.printable import escaped
 
 STDERR = 2
 AFTER_SECONDS = 1.0
@@ -45,15 +46,7 @@ def mention(sentence: str) -> None:
 
 def print_message(sentence: str) -> None:
     advice = "; run it as root" if "Permission denied" in sentence and os.geteuid() != 0 else ""
-    write_err(f"{_escaped(sentence)}{advice}\n")
-
-
-def _escaped(text: str) -> str:
-    """The same as `eviction.wording.log.escaped`, which is not imported here."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode()
-        for c in text
-    )
+    write_err(f"{escaped(sentence)}{advice}\n")
 
 
 class Progress:
@@ -87,7 +80,7 @@ class Progress:
             descriptor = sys.stderr.fileno()
             if self.live and is_writable(descriptor):  # a terminal may be stopped
                 width = os.get_terminal_size(descriptor).columns or USUAL_COLUMNS
-                sys.stderr.write(ERASE + _escaped(text)[: width - 1])
+                sys.stderr.write(ERASE + escaped(text)[: width - 1])
                 sys.stderr.flush()
                 self._shown = True
         except (OSError, ValueError):  # the terminal was closed; the work goes on

@@ -12,12 +12,12 @@ import threading
 from eviction.cli.local_node import LocalNode
 from eviction.cli.options import reading
 from eviction.cli.output import exit_with, print_answer
-from eviction.cli.parser import OUTPUT
+from eviction.cli.parser import OBJECTS
 from eviction.configuration.text_forms import read_duration, within
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 
 OPTIONS = {
-    **OUTPUT,
+    **OBJECTS,
     "--signal SIGNAL": "run its row whatever the pressure: until it is clear, or all of it",
     "--until VALUE": "with --signal: the mark to reach, a quantity or a percentage",
     "--room AMOUNT": "make so much available, and no more",
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     told_to_end = threading.Event()
     node = LocalNode(arguments)
     answer = node.reclaim(told_to_end)
-    code = print_answer(answer)
+    code = print_answer(answer, arguments.output)
     if arguments.hold and code == EXIT_OK and answer.room is not None:
         node.hold(answer.room, arguments.seconds or HOLD_SECONDS, told_to_end)
     return code

@@ -108,6 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
             hold_off_seconds,
             healthy=lambda: node.owner.post(KubeletHealthy()),
             stopping=stopping,
+            tell=log.info,
         )
         loaded.reload_when(asked_to_reload, daemon)
 

@@ -12,7 +12,7 @@ from eviction.cli.output import answer, columns, exit_on
 from eviction.cli.parser import OUTPUT
 from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
-from eviction.records.pass_json import shortened
+from eviction.records.json_shapes import shortened
 from eviction.wording.explain import lead_sentence
 from eviction.wording.tables import (
     BELOW_OURS,
@@ -33,9 +33,9 @@ GONE = {"--history": "reclaimd history shows the passes and removals that were k
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 2 usage; 3 no daemon answers, for `top` only at the start.
+    """Exit 0; 2 usage; 3 no daemon answers.
 
-    Example: reclaimd status -o json, or reclaimd top --interval 2
+    Example: reclaimd status -o json
     """
     files = LocalFiles(arguments, ASKED)
     with exit_on(EXIT_RUNTIME, NotAskedError), Progress("asking the daemon"):

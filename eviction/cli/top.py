@@ -1,9 +1,11 @@
 """`reclaimd top`: the status of the running daemon, live.
 
-The status is drawn again and again: on the alternate screen of a terminal, or as text with
-NO_COLOR or if stdout is not a terminal. It ends with q or Ctrl-C, or after `--count` screens.
-Conditions, what keeps the daemon from removing, and the signals come first: what is too high for
-the terminal is left out at the end.
+It is drawn again and again: on the alternate screen of a terminal, or as text with NO_COLOR or if
+stdout is not a terminal. It ends with q or Ctrl-C, or after `--count` screens.
+
+With the extra `ui`, on a terminal of 80 columns and 24 rows, `eviction.cli.top_screen` draws it.
+Otherwise conditions, what keeps the daemon from removing, and the signals come first: what is too
+high for the terminal is left out at the end.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ import select
 import shutil
 import sys
 import termios
+import time
 import tty
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from itertools import count, islice
 
 from eviction.cli.client import NotAskedError
@@ -39,33 +43,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     seconds = number(
         "be a number of seconds between 0.05 and 3600", read=float, least=0.05, most=3600
     )
-    screens = number("not be negative", least=0)
+    screens = number("be a whole number of at least 0", least=0)
     option = parser.add_argument
     option("--interval", metavar="SECONDS", type=seconds, default=1, help="seconds per screen (1)")
     option("--count", metavar="N", type=screens, help="end after N screens (0: never)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 2 usage; 3 no daemon answers, for `top` only at the start.
+    """Exit 0; 2 usage; 3 no daemon answers at the start. Bars and keys need Rich, and 24 lines of
+    80 columns: pip install 'reclaimd[ui]'.
 
-    Example: reclaimd status -o json, or reclaimd top --interval 2
+    Example: reclaimd top --interval 2
     """
     daemon = LocalFiles(arguments, ASKED).client
     with exit_on(EXIT_RUNTIME, NotAskedError), Progress("asking the daemon"):
         status = daemon.ask("status")
     shown = lines(status, columns())
     live = in_colour()
-    with _terminal(live) as wait_for_quit:
+    drawing = None
+    if live and find_spec("rich"):
+        from eviction.cli.top_screen import TopScreen
+
+        drawing = TopScreen(daemon)
+    with _terminal(live) as wait_for_keys:
         for screens in count(1):
-            fitting = screen(shown, columns(), shutil.get_terminal_size().lines)
+            size = shutil.get_terminal_size()
+            large = size.columns >= 80 and size.lines >= 24
+            # an older daemon does not report its ladder
+            drawn = drawing if large and "ladder" in status else None
+            if drawn is None:
+                text = "\n".join([*screen(shown, columns(), size.lines), ""])
+            else:
+                drawn.take(status, time.monotonic())
+                text = drawn.drawn(*size)
             if live:
                 write_out(HOME_AND_CLEAR, flush=False)
-            write_out("\n".join([*fitting, ""]))
-            if screens == arguments.count or wait_for_quit(arguments.interval):
+            write_out(text)
+            if screens == arguments.count or "q" in (keys := wait_for_keys(arguments.interval)):
                 break
+            if drawn is not None:
+                drawn.press(keys)
             try:
-                shown = lines(daemon.ask("status"), columns())
+                status = daemon.ask("status")
+                shown = lines(status, columns())
             except NotAskedError as error:  # it may be restarting
+                status = {}
                 shown = [str(error)]
     return EXIT_OK
 
@@ -82,21 +104,23 @@ def screen(shown: Iterable[str], width: int | None, height: int) -> list[str]:
 
 
 @contextmanager
-def _terminal(live: bool) -> Iterator[Callable[[float], bool]]:
-    """Yields a function that waits for some seconds and returns whether q was pressed. Restores the
-    terminal at the end. `live`: shows its alternate screen."""
+def _terminal(live: bool) -> Iterator[Callable[[float], str]]:
+    """Yields a function that waits for some seconds and returns the keys that were pressed
+    meanwhile. Restores the terminal at the end. `live`: shows its alternate screen."""
     before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
 
-    def wait_for_quit(seconds: float) -> bool:
+    def wait_for_keys(seconds: float) -> str:
         ready, _, _ = select.select([] if before is None else [sys.stdin], [], [], seconds)
-        return bool(ready) and os.read(sys.stdin.fileno(), 64).lower().startswith(b"q")
+        typed = os.read(sys.stdin.fileno(), 64).lower() if ready else b""
+        # an arrow is an escape and letters, which are no keys
+        return "" if typed.startswith(b"\x1b") else typed.decode("ascii", "ignore")
 
     if live:
         write_out(SECOND_SCREEN, flush=False)
     try:
         if before is not None:
             tty.setcbreak(sys.stdin)
-        yield wait_for_quit
+        yield wait_for_keys
     finally:
         if before is not None:
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -7,6 +7,7 @@ Does not cover: the program, which is removed as it was installed.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from glob import glob
@@ -14,8 +15,8 @@ from itertools import chain
 
 from eviction.cli.below_root import exists, proven, remove_tree
 from eviction.cli.install import ROOT, UNITS, changing, of_the_service, replace_placed, root_of
-from eviction.cli.output import answer_lines
-from eviction.exit_codes import EXIT_OK
+from eviction.cli.output import answer_lines, exit_with
+from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.types import EvictionError
 
 WITHOUT_CONFIGURATION = True
@@ -29,6 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     Example: reclaimd uninstall --root /srv/look
     """
     root = root_of(arguments)
+    if not os.path.isdir(root):
+        exit_with(EXIT_USAGE, f"--root: there is no directory {root}")
     with changing(root, *OF_THE_OPERATOR):
         answer_lines(replace_placed(root, {}))
         answer_lines(_leave(root, purge=arguments.purge))

@@ -11,11 +11,11 @@ from itertools import chain
 from typing import Any, Literal, TypeVar, cast
 
 from eviction.cli.client import NotAskedError
-from eviction.cli.history import is_about
+from eviction.cli.history import is_about, regret_sentence
 from eviction.cli.local_files import ASKED
 from eviction.cli.local_node import LocalNode
 from eviction.cli.output import answer, exit_with
-from eviction.cli.parser import OUTPUT
+from eviction.cli.parser import OBJECTS
 from eviction.cli.progress import mention
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.records.json_shapes import (
@@ -31,11 +31,11 @@ from eviction.records.json_shapes import (
 from eviction.records.pass_json import OutcomeJson, pass_json
 from eviction.records.regret import ImageRegretJson, images_of, removals_of
 from eviction.types import EvictionError
-from eviction.wording.explain import in_words, reason_in_words
+from eviction.wording.explain import frees_in_words, in_words, reason_in_words
 from reclaim.types import Result, Rule
-from signals.quantity import counted, format_bytes, format_duration
+from signals.quantity import format_bytes, format_duration
 
-OPTIONS = OUTPUT
+OPTIONS = OBJECTS
 SHORTEST_ID = 8  # fewer characters are not taken for the beginning of an id
 GONE = (Result.REMOVED, Result.ALREADY_GONE)
 
@@ -108,7 +108,8 @@ def run(arguments: argparse.Namespace) -> int:
         document = WhyJson(
             objects=cast("list[ObjectJson]", objects), went=went or LEFT_OUT, regret=regret
         )
-        blocks = [*map(why_lines, objects), *map(went_lines, went), map(regret_line, regret)]
+        blocks = [*map(why_lines, objects), *map(went_lines, went)]
+        blocks.append([regret_sentence(f"image {each.name}", each) for each in regret])
         answer(arguments, document, lambda: chain.from_iterable(blocks))
     return EXIT_OK if objects else EXIT_NOT_RELIEVED
 
@@ -118,10 +119,9 @@ def _planned_by_daemon(node: LocalNode) -> Json:
 
     Exits with 2 if no daemon does it.
     """
-    options = {"dry_run": True, "all": True, "signal": "imagefs.available", "output": "json"}
     try:
-        return dict(node.client.work("reclaim", options, told={})["document"])
-    except (NotAskedError, TypeError):
+        return node.client.dry_run("imagefs.available")
+    except NotAskedError:
         exit_with(EXIT_USAGE, node.problem)
 
 
@@ -137,7 +137,6 @@ def objects_of(planned: Json, name: str) -> list[Json]:
             "in_words": in_words(
                 one["reason"],
                 one["result"],
-                frees_bytes=one.get("frees"),
                 needed_in_seconds=one.get("needed_in_seconds"),
             ),
         }
@@ -151,10 +150,14 @@ def named(
     """Those with this name. `shown`: gives name and id.
 
     `name`: part of the name, or at least the first eight characters of the id. If it is the whole
-    name or id of one, only that counts.
+    name or id of one, or what `-o name` prints, only that counts.
     """
     each_shown = [(one, shown(one)) for one in objects]
-    whole = [one for one, fields in each_shown if name in (fields["name"], fields["id"])]
+    whole = [
+        one
+        for one, fields in each_shown
+        if name in (fields["name"], fields["id"], f"{fields.get('kind', 'image')}/{fields['name']}")
+    ]
     return whole or [one for one, fields in each_shown if is_about(fields, name, SHORTEST_ID)]
 
 
@@ -201,6 +204,9 @@ def why_lines(found: Json) -> list[str]:
     }
     if found["place"] is not None and found["result"] == Result.PLANNED:
         number = found["place"]
+        facts["frees"] = frees_in_words(
+            found["result"], freed=0, frees=found.get("frees"), size=size
+        )
         facts["goes"] = _why(found)
         facts["when"] = f"under pressure, as number {number}; fewer removals may be enough"
     else:
@@ -213,11 +219,12 @@ def why_lines(found: Json) -> list[str]:
 def went_lines(went: RemovalJson) -> list[str]:
     """A removed object for people."""
     removal: Json = to_json(went.removal)
+    at = f"{went.time[:19]}Z"
     by = ", ".join(filter(None, (went.trigger, went.signal)))
     what = "was gone already" if removal["result"] == Result.ALREADY_GONE else "removed"
     return _block(
         removal,
-        went=f"{went.time}, {what} in pass {went.pass_id or '-'}" + (f" ({by})" if by else ""),
+        went=f"{at}, {what} in pass {went.pass_id or '-'}" + (f" ({by})" if by else ""),
         why=_why(removal),
         freed=f"{format_bytes(removal['freed']['bytes'])}, measured right after it",
     )
@@ -229,20 +236,8 @@ def _block(found: Json, **facts: str | None) -> list[str]:
     return [f"{found['kind']} {found['name']}", *lines]
 
 
-def regret_line(regret: ImageRegretJson) -> str:
-    """How often an image was removed and came back."""
-    soonest = regret.soonest_seconds
-    back = counted(regret.returned, "time")
-    after = "" if soonest is None else f", soonest after {format_duration(soonest)}"
-    return (
-        f"image {regret.name}: removed {counted(regret.removed, 'time')}, came back {back}{after}"
-    )
-
-
 def _why(removal: Json) -> str:
     """The reason, and whose rule it is."""
     reason = removal["reason"]
-    whose = "by a guard of reclaimd's"
-    if removal["rule"] == Rule.KUBELET:
-        whose = "as the kubelet would decide"
-    return f"{removal.get('in_words') or reason_in_words(reason)} ({reason}), {whose}"
+    whose = Rule(removal["rule"]).words
+    return f"{removal.get('in_words') or reason_in_words(reason)} ({reason}; {whose})"

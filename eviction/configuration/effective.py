@@ -388,6 +388,7 @@ def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
     low = written.image_gc_low_threshold_percent
     minimum = written.image_minimum_gc_age_seconds
     maximum = written.image_maximum_gc_age_seconds
+    floor = written.poll_floor_seconds
     without_runtime = not written.has_runtime
     for field, contradicts, problem in (
         (
@@ -402,8 +403,8 @@ def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
         ),
         (
             "pollFloor",
-            not 0.001 <= written.poll_floor_seconds <= written.poll_ceiling_seconds,
-            f"must be at least 1ms and not above pollCeiling ({poll_ceiling})",
+            not 0.001 <= floor <= written.poll_ceiling_seconds,
+            f"must be 1ms to pollCeiling ({poll_ceiling}), but it was {floor:g}s",
         ),
         (
             "periodicGC",

@@ -487,7 +487,7 @@ class ConfigurationFile(StrictModel):
     """The size of that file, allocated at startup: 1Mi to 1Gi."""
     lock_directory: NeedsRestart[texts.Directory] = "/run/reclaimd/lock"
     """A directory of mode 0700 that is locked by the node's only instance."""
-    control_socket: NeedsRestart[texts.PathOrEmpty] = "/run/reclaimd/control.sock"
+    control_socket: NeedsRestart[texts.SocketOrEmpty] = "/run/reclaimd/control.sock"
     """The socket on which commands reach the daemon. Empty: none."""
     metrics_address: NeedsRestart[texts.Address] = setting("127.0.0.1:9746")
     """Where metrics and health are served: an address of this machine and a port.

@@ -61,6 +61,7 @@ from reclaim.kubelet.versions import (
 )
 from reclaim.trust import trusts
 from reclaim.workers import in_time
+from signals.open_files import processes
 from signals.quantity import QuantityError, parse_duration
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
@@ -425,7 +426,7 @@ def find_kubelet(proc: str, seconds: float = SEARCH_SECONDS) -> tuple[KubeletPro
 def _search(proc: str) -> tuple[KubeletProcess | None, str]:
     kubelets: dict[int, KubeletProcess] = {}
     ignored = ""
-    for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
+    for pid in processes(proc):
         try:
             process = _kubelet_at(os.path.join(proc, str(pid)))
         except OSError:  # it has ended

@@ -45,6 +45,7 @@ from eviction.configuration.models import Model, name_in_file
 from eviction.types import EvictionError
 from reclaim.trust import file_refusal
 from reclaim.workers import in_time
+from signals.quantity import format_bytes
 
 Parse = Callable[[str, str], dict[str, Any]]
 """Makes a mapping of the text of a file, whose name messages begin with.
@@ -56,6 +57,7 @@ LARGEST_BYTES = 1024 * 1024
 MANY = 30  # fields, which only the configuration has
 EVERY_FIELD = "`reclaimd help configuration` explains all"
 DEEPEST = 50
+NEW_LINE = "\n"
 TOO_DEEP = f"nested deeper than {DEEPEST}"
 
 
@@ -228,6 +230,9 @@ def _parse(text: str, name: str, *, loads: type[_Loader]) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f" in line {mark.line + 1}"
         why = getattr(error, "problem", None) or " ".join(str(error).split())
+        if isinstance(error, yaml.reader.ReaderError):
+            place = f" in line {text.count(NEW_LINE, 0, error.position) + 1}"
+            why = f"the character U+{error.character:04X} is not allowed"
         if isinstance(error, RecursionError):  # of the parser, which goes on beyond our limit
             why = TOO_DEEP
         raise ConfigurationError(f"{name}: not readable as YAML{place}: {why}") from None
@@ -271,7 +276,9 @@ def read_document(
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
     if len(data) > LARGEST_BYTES:
-        raise ConfigurationError(f"{path}: larger than {LARGEST_BYTES} bytes, the largest allowed")
+        raise ConfigurationError(
+            f"{path}: larger than {format_bytes(LARGEST_BYTES)}, the largest allowed"
+        )
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -300,7 +307,7 @@ _PROBLEMS: Mapping[str, str] = {
     "dict_type": "must be a mapping of names to values",
     "model_type": "must be a mapping of fields to values",
     "list_type": "must be a list",
-    "string_type": "must be a text, in quotes where YAML would read it otherwise",
+    "string_type": "must be a text: a number with its unit (30s, 10Gi, 5%), or in quotes",
     "tuple_type": "must be a list",
     "literal_error": "must be {expected}",
     "greater_than_equal": "must be at least {ge}",
@@ -369,7 +376,7 @@ def _flow(value: object) -> str:
         return f"{{{', '.join(f'{_key(key)}: {_flow(each)}' for key, each in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_flow, value))}]"
-    return repr(value)
+    return repr(str(value) if isinstance(value, str) else value)
 
 
 def _key(name: object) -> str:

@@ -49,6 +49,7 @@ HEALTHZ_FORMS = (
 WHETHER: Any = {"enum": [True, False, "auto"]}
 NODE_NAME = r"(?!.{254})([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?"  # RFC 1123 subdomain, or empty
 
+A_MARK = "nodefs.available: 10%"
 BY_SIGNAL = "bySignal"
 
 # not zero; `5m` is five thousandths
@@ -66,7 +67,7 @@ def text_form(*patterns: str, examples: tuple[str, ...] = ()) -> Any:
 
 
 def map_by_signal(*others: str, amounts: bool = False) -> Any:
-    """The form of a map whose keys are signals, which `.ci/json_schema.py` spells out. `others`:
+    """The form of a map whose keys are signals, which `.ci/schemas.py` spells out. `others`:
     signals that only the kubelet acts on. `amounts`: the values are amounts, of which small ones
     need a unit unless they are inodes."""
     return Field(json_schema_extra={BY_SIGNAL: {"others": [*others], "amounts": amounts}})
@@ -209,6 +210,13 @@ LogDirectory = Annotated[str, read_as(AbsolutePath, read_log_directory)]
 PathOrEmpty = Annotated[
     str, read_as(AbsolutePathOrEmpty, matching("(/.*)?", "an absolute path or empty"))
 ]
+SocketOrEmpty = Annotated[
+    str,
+    read_as(
+        AbsolutePathOrEmpty,
+        matching("(/.{0,106})?", "an absolute path of at most 107 bytes, or empty"),
+    ),
+]
 NodeName = Annotated[str, read_as(str, matching(NODE_NAME, "the name of a Node or empty"))]
 Address = Annotated[tuple[str, int] | None, read_as(str, parse_address)]
 Endpoint = Annotated[str, read_as(str, read_endpoint)]
@@ -217,8 +225,11 @@ WhetherOrAuto = Annotated[bool | Literal["auto"], read_as(Any, read_whether)]
 
 
 def bare_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The amounts of disk space without a unit: each with its field, and the end of a sentence."""
+    """What is not written as a mark, or without a unit: each with its field, and the end of a
+    sentence."""
     for field, place, signal, value in _amounts(document):
+        if value is None and "<" in signal:
+            yield field, f"{quoted(signal)} is no signal; a mark is written as in {A_MARK}"
         of_disk_space = signal.endswith(AVAILABLE) and signal not in LEFT_TO_KUBELET
         if of_disk_space and _BARE.fullmatch(str(value)):
             yield field, f"{place}needs a unit, as in 10Gi or 10%, but it was {quoted(value)}"

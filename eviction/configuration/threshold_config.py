@@ -179,6 +179,13 @@ read_value = partial(
 )
 """The value of a threshold."""
 
+read_mark = partial(
+    _read,
+    shares=(lambda share: 0 < share <= 1, "above 0% and at most 100%"),
+    quantities=(lambda amount: amount > 0, "above 0"),
+)
+"""A mark to reach."""
+
 read_minimum_reclaim = partial(
     _read,
     shares=(lambda share: share > 0, "above 0%"),

@@ -259,6 +259,23 @@ def urgency(
     return min(seconds, default=NEVER)
 
 
+def headroom_seconds(
+    threshold: Threshold, observations: SignalObservations, fill_rates: FillRates
+) -> float | None:
+    """How long until a threshold is met at the present fill rate; 0: it is; None: never, or that is
+    not known. A jump does not count as a rate, and a fill that has stopped counts less with each
+    second, and not at all after 30."""
+    for headroom in _headrooms([threshold], observations):
+        needed = observations.signals[threshold.signal].needed if threshold.hard else 0
+        above = min(headroom.above, headroom.available - needed)
+        fill = fill_rates.get(headroom.amount)
+        if above < 0:
+            return 0.0
+        if fill is not None and fill.rate > 0:
+            return round(above / fill.rate, 3)
+    return None
+
+
 def with_needed(
     observations: SignalObservations,
     fill_rates: FillRates,

@@ -13,9 +13,8 @@ from typing import Literal
 from eviction.configuration.effective import eviction_config
 from eviction.decision.thresholds import kubelets_met, thresholds_met
 from eviction.doctor.facts import BUILDKITD_TOML, Facts
-from eviction.records.json_shapes import Versioned
+from eviction.records.json_shapes import Versioned, shortened
 from eviction.records.observations_json import timestamp
-from eviction.records.pass_json import shortened
 from eviction.survey.filesystem_facts import FilesystemFacts, roles_by_device
 from eviction.wording.configuration_warnings import (
     Finding,

@@ -3,7 +3,7 @@
 Fields are named as in the file, in snake case and with their unit: `age` in the file is
 `age_seconds` here. The file writes amounts, percentages and durations as text, as in a Kubernetes
 configuration (`24Mi`, `10%`, `1m30s`); here they are bytes, inodes or seconds. Reading stops at
-the first problem, with one sentence that names the file and the field. `eviction/drill/README.md`
+the first problem, with one sentence that names the file and the field. `docs/drill.md`
 is a guide with an example.
 """
 
@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
-from pydantic.alias_generators import to_camel
 
 from eviction.configuration.effective import load
-from eviction.configuration.models import read_as
+from eviction.configuration.kubelet import EVICTION_MAPS
+from eviction.configuration.models import name_in_file, read_as, setting
 from eviction.configuration.strict_yaml import (
     ConfigurationError,
     StrictModel,
@@ -59,6 +59,9 @@ ScenarioError = ConfigurationError
 
 CONTAINER = "app"
 INIT_CONTAINER = "init"
+# kinds of what no runtime lists
+LOG = "log"
+FILE = "file"
 FULL = "full"
 NEVER = "never"
 LAYOUTS = {
@@ -73,12 +76,6 @@ ON_IMAGEFS = {
 }
 BALLAST = "ReleaseBallast"
 LARGEST = "1Ti"
-THRESHOLD_MAPS = (
-    "eviction_hard",
-    "eviction_soft",
-    "eviction_soft_grace_period",
-    "eviction_minimum_reclaim",
-)
 
 Method = Literal[
     "Version",
@@ -97,11 +94,6 @@ Method = Literal[
 
 _Item = TypeVar("_Item")
 Several = Annotated[tuple[_Item, ...], Field(strict=False)]  # a list in the file
-
-
-def as_written(text: str) -> Any:
-    """A default, written as in the file."""
-    return text
 
 
 _read_amount = within(read_size, "0", LARGEST)
@@ -129,14 +121,10 @@ def _or_word(word: str, pattern: str, read: Callable[[str], Any]) -> Any:
     )
 
 
-def _name_in_file(name: str) -> str:
-    return to_camel(name.removesuffix("_seconds").removesuffix("_bytes"))
-
-
 class Part(StrictModel):
     """The base of all parts of the file."""
 
-    model_config = ConfigDict(alias_generator=_name_in_file, validate_default=True)
+    model_config = ConfigDict(validate_default=True)
 
 
 class FilesystemSpec(Part):
@@ -161,7 +149,7 @@ class OwnFilesystemSpec(FilesystemSpec):
     """
     files: int = Field(0, ge=0, le=10_000)
     """How many entries it holds, each a minute newer than the one before."""
-    file_bytes: Amount = Field(as_written("0"), alias="fileSize")
+    file_bytes: Amount = setting("0", "fileSize")
     """Bytes of each entry."""
 
 
@@ -208,9 +196,9 @@ class ImageSpec(Part):
     """Bytes of each image's own layer."""
     files: int = Field(1, ge=1, le=100_000)
     """How many files that layer has."""
-    shared_bytes: Amount = as_written("0")
+    shared_bytes: Amount = setting("0")
     """Bytes of a layer that all images of this entry share."""
-    age_seconds: Seconds = as_written("1h")
+    age_seconds: Seconds = setting("1h")
     """How long ago the first image was first seen; the others follow a second apart."""
 
     @property
@@ -256,9 +244,9 @@ class PodSpec(Part):
 
     The default is 1 if it crashed, else 0.
     """
-    write_bytes: Amount = Field(as_written("2Mi"), alias="writes")
+    write_bytes: Amount = setting("2Mi", "writes")
     """Bytes that each copy has written to its writable layer."""
-    log_bytes: Amount = Field(as_written("0"), alias="logs")
+    log_bytes: Amount = setting("0", "logs")
     """Bytes of each copy's log, and of each of its rotated logs."""
     rotated_logs: int = Field(0, ge=0, le=100)
     """How many rotated logs each copy has."""
@@ -298,28 +286,28 @@ class NodeSpec(FilesystemSpec):
     image. The thresholds and `configuration` are fields of the configuration file; thresholds
     that are not named are off."""
 
-    layout: Layout = as_written("single")
+    layout: Layout = setting("single")
     """single: everything on one filesystem. dedicated: images and writable layers on imagefs.
     split: only images on imagefs."""
     imagefs: FilesystemSpec | None = None
     """The filesystem of images, in the layouts dedicated and split."""
-    own_filesystems: Several[OwnFilesystemSpec] = Field(alias="filesystems", default_factory=tuple)
+    own_filesystems: Several[OwnFilesystemSpec] = setting(tuple, "filesystems")
     """The filesystems that the configuration adds."""
-    functions: Several[FunctionSpec] = Field(default_factory=tuple)
+    functions: Several[FunctionSpec] = setting(tuple)
     """The reclaimFunctions of the configuration; its reclaimTable belongs in `configuration`."""
     images: Several[ImageSpec] = Field(min_length=1)
     """The images that the runtime has."""
-    pods: Several[PodSpec] = Field(default_factory=tuple)
+    pods: Several[PodSpec] = setting(tuple)
     """The pods that run or have run."""
-    eviction_hard: Marks = Field(default_factory=dict)
+    eviction_hard: Marks = setting(dict)
     """Signal -> mark."""
-    eviction_soft: Marks = Field(default_factory=dict)
+    eviction_soft: Marks = setting(dict)
     """Signal -> mark that acts after a grace period."""
-    eviction_soft_grace_period: GracePeriods = Field(default_factory=dict)
+    eviction_soft_grace_period: GracePeriods = setting(dict)
     """Signal -> how long it must be below its soft mark."""
-    eviction_minimum_reclaim: Marks = Field(default_factory=dict)
+    eviction_minimum_reclaim: Marks = setting(dict)
     """Signal -> how far above its mark it must rise before relief is declared."""
-    other_fields: dict[str, Any] = Field(alias="configuration", default_factory=dict)
+    other_fields: dict[str, Any] = setting(dict, "configuration")
     """Other fields of the configuration file, except those that the drill sets itself."""
     runtime: RuntimeSpec = RuntimeSpec()
     """The embedded runtime."""
@@ -331,7 +319,7 @@ class NodeSpec(FilesystemSpec):
         """The fields of the configuration file that do not depend on paths. Unless the scenario
         sets them, there is no periodic garbage collection and no hold-off; the kubelet's default
         thresholds that are not named are switched off in the kubelet's way, with 0%."""
-        maps: dict[str, dict[str, str]] = self.model_dump(by_alias=True, include={*THRESHOLD_MAPS})
+        maps: dict[str, dict[str, str]] = self.model_dump(by_alias=True, include={*EVICTION_MAPS})
         hard = {**{str(signal): "0%" for signal in KUBELET_EVICTION_HARD}, **self.eviction_hard}
         calm = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
         return {**calm, **self.other_fields, **maps, "evictionHard": hard}
@@ -389,21 +377,21 @@ class Pressure(Part):
     """
     rate: Rate
     """Bytes per second; files per second if inodes grow."""
-    limit: Annotated[int | str, _or_word(FULL, QUANTITY_PATTERN, _read_some)] | None = Field(
-        None, alias="amount"
+    limit: Annotated[int | str, _or_word(FULL, QUANTITY_PATTERN, _read_some)] | None = setting(
+        None, "amount"
     )
     """Bytes or files in all, or full: until the disk is full."""
     for_seconds: Seconds | None = None
     """How long it lasts at most."""
-    after_seconds: Seconds = as_written("0s")
+    after_seconds: Seconds = setting("0s")
     """How long to wait before it starts."""
-    holds_seconds: Seconds = as_written("0s")
+    holds_seconds: Seconds = setting("0s")
     """How long to hold the disk filled before the next pressure starts."""
     remains: bool = True
     """False: what it wrote is removed at its end."""
-    where: Annotated[FilesystemRole, read_as(str, FilesystemRole)] = as_written("nodefs")
+    where: Annotated[FilesystemRole, read_as(str, FilesystemRole)] = setting("nodefs")
     """The filesystem on which bytes or inodes grow. The default is nodefs."""
-    file_bytes: Amount = Field(as_written("0"), alias="fileSize")
+    file_bytes: Amount = setting("0", "fileSize")
     """Bytes of each file if inodes grow."""
     pod: str = ""
     """The pod whose log or writable layer grows."""
@@ -464,7 +452,7 @@ class Fault(Part):
     """For how long. No limit by default; the action away needs one."""
     by_seconds: Seconds | None = None
     """How late a delayed answer is."""
-    code: Code = as_written("UNAVAILABLE")
+    code: Code = setting("UNAVAILABLE")
     """The gRPC status that the client gets."""
     message: str = Field("failed on purpose", max_length=200)
     """The message of that status."""
@@ -491,10 +479,10 @@ class ConditionExpectation(Part):
 class Expectation(Part):
     """What must hold. A pattern is a name, or a kind and a name: `image old/*`."""
 
-    condition: ConditionExpectation = Field(ConditionExpectation(), alias="diskPressure")
+    condition: ConditionExpectation = setting(ConditionExpectation(), "diskPressure")
     """When the condition must be reported. By default it must be reported at any time."""
-    relief: Annotated[float | str, _or_word(NEVER, DURATION_PATTERN, read_duration)] | None = Field(
-        None, alias="relievedWithin"
+    relief: Annotated[float | str, _or_word(NEVER, DURATION_PATTERN, read_duration)] | None = (
+        setting(None, "relievedWithin")
     )
     """Counted from crossing a mark, each time. never: pressure must remain."""
     first_removal_within_seconds: Seconds | None = None
@@ -503,13 +491,13 @@ class Expectation(Part):
     """Counted from the first crossing of a mark."""
     nothing_goes: bool = False
     """No object may be removed."""
-    goes: Several[Pattern] = Field(default_factory=tuple)
+    goes: Several[Pattern] = setting(tuple)
     """Patterns of objects that must be removed. Each must match an object."""
-    stays: Several[Pattern] = Field(default_factory=tuple)
+    stays: Several[Pattern] = setting(tuple)
     """Patterns of objects that must be kept. Each must match an object."""
     images_left_at_least: int = Field(0, ge=0)
     """How many images must be left."""
-    lowest: Annotated[dict[str, Share], map_by_signal()] = Field(default_factory=dict)
+    lowest: Annotated[dict[str, Share], map_by_signal()] = setting(dict)
     """Signal -> the least that must be available at any time."""
     passes_at_most: int | None = Field(None, ge=0)
     """How many passes may try a removal."""
@@ -521,7 +509,7 @@ class Expectation(Part):
     """
     new_pod_starts: bool = True
     """A new pod starts afterwards."""
-    quiet_seconds: Seconds | None = Field(None, alias="quietFor")
+    quiet_seconds: Seconds | None = setting(None, "quietFor")
     """How long nothing must happen at the end."""
 
     @property
@@ -543,8 +531,8 @@ _Pressures = Annotated[
 def _one_or_several(schema: dict[str, Any]) -> None:
     """A single pressure may be written as one mapping."""
     several = schema["properties"]["pressure"]
-    del several["title"]
-    schema["properties"]["pressure"] = {"anyOf": [several["items"], several]}
+    what = several.pop("description", "")
+    schema["properties"]["pressure"] = {"description": what, "anyOf": [several["items"], several]}
 
 
 class Scenario(Part):
@@ -598,7 +586,7 @@ NOT_IN_A_SCENARIO = frozenset(
         "nodeName",
         "filesystems",
         "reclaimFunctions",
-        *map(to_camel, THRESHOLD_MAPS),
+        *map(name_in_file, EVICTION_MAPS),
     }
 )
 

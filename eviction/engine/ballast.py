@@ -34,6 +34,7 @@ from reclaim.functions.ballast import (
 )
 from reclaim.pod_logs.directories import allocated_bytes
 from signals.mounts import mount_holding, read_mounts
+from signals.quantity import format_bytes
 
 MODE = 0o600
 # types of filesystems where the blocks of a file are not what unlinking it frees
@@ -77,8 +78,9 @@ def room_problem(
     wanted = 2 * settings.size_bytes + mark_bytes
     if available_bytes >= wanted:
         return None
-    needs = f"it needs twice its size above the mark of {mark_bytes} bytes, {wanted} bytes"
-    return f"{settings.path} is not made: {needs}, and {available_bytes} bytes are available"
+    mark, needed, available = map(format_bytes, (mark_bytes, wanted, available_bytes))
+    needs = f"it needs twice its size above the mark of {mark}, {needed}"
+    return f"{settings.path} is not made: {needs}, and {available} are available"
 
 
 def read_ballast(settings: BallastSettings) -> Ballast | None:

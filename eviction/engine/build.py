@@ -268,7 +268,10 @@ def survey_of(view: NodeView, pods: KubeletPods, directories: KubeletDirectories
         paths = view.summary.paths
         stores = tuple(map(store_of, filter(None, (paths.imagefs, paths.containerfs))))
         caches = tuple(path for entry in configuration.functions for path in entry.caches)
-        return Places(configuration.root_directory, configuration.pod_logs_dir, stores, caches)
+        frees = {entry.name: entry.frees for entry in configuration.functions}
+        return Places(
+            configuration.root_directory, configuration.pod_logs_dir, stores, caches, frees
+        )
 
     def service() -> CriClient | None:
         if not view.configuration.has_runtime:

@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import fsum
 
-from eviction.decision.thresholds import thresholds_met
+from eviction.decision.headroom import headroom_seconds
+from eviction.decision.synchronize import EvictionConfig
+from eviction.decision.thresholds import as_shown, thresholds_met
+from eviction.engine.relief import with_promised
 from eviction.engine.world import RunningPass, StageRun, World
 from eviction.records.passes import Pass, Timings, with_result
 from reclaim.types import Amounts, Outcome, ReclaimResult, Usage
@@ -17,15 +20,17 @@ def record_of(begun: Pass, running: RunningPass, world: World) -> Pass:
     functions = tuple(results_of(running))
     gained_bytes, gained_inodes = running.gained.gained_since(Usage())
     after = world.observations
+    config = world.manager.config
     goal = running.request.until
     if goal is None:
-        goal = world.manager.config.in_layout(after.layout)
+        goal = config.in_layout(after.layout)
     record = replace(
         begun,
         functions=functions,
         measured=Amounts(max(gained_bytes, 0), max(gained_inodes, 0)),
         written_meanwhile=Amounts(max(-gained_bytes, 0), max(-gained_inodes, 0)),
         after=after,
+        foreseen=with_promised(after, running.assumed),
         still_met=thresholds_met(goal, after.signals, enforce_min_reclaim=True),
         timings=Timings(
             detect_seconds=max(running.began_at - running.observations.time, 0.0),
@@ -34,8 +39,24 @@ def record_of(begun: Pass, running: RunningPass, world: World) -> Pass:
             remove_seconds=fsum(result.remove_seconds for result in functions),
             total_seconds=world.now - running.began_at,
         ),
+        seconds_to_eviction=seconds_to_eviction(running, config),
     )
     return with_result(record, dry_run=running.dry_run)
+
+
+def seconds_to_eviction(running: RunningPass, config: EvictionConfig) -> float | None:
+    """As in the record."""
+    acted_on = running.decision.acted_on
+    seen = running.observations
+    shown = seen._replace(signals=as_shown(seen.signals))
+    return next(
+        (
+            headroom_seconds(each, shown, running.begun_rates)
+            for each in config.kubelets_in_layout(seen.layout)
+            if acted_on is not None and each.hard and each.signal == acted_on.signal
+        ),
+        None,
+    )
 
 
 def results_of(running: RunningPass) -> Iterable[ReclaimResult]:

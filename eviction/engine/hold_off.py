@@ -53,7 +53,9 @@ def held_off_since_boot(seconds: float, healthz: Address | None) -> str | None:
     the hold-off, which begins with the boot and ends early once the kubelet is healthy.
     `healthz`: where to ask it."""
     left = seconds - time.clock_gettime(time.CLOCK_BOOTTIME)
-    return None if left <= 0 or kubelet_is_healthy(healthz) else held_off_sentence(left)
+    if left <= 0 or kubelet_is_healthy(healthz):
+        return None
+    return held_off_sentence(left, asked=healthz is not None)
 
 
 def watch_kubelet(
@@ -62,20 +64,24 @@ def watch_kubelet(
     healthy: Callable[[], None],
     *,
     stopping: threading.Event,
+    tell: Callable[[str], object],
 ) -> None:
     """Asks `/healthz` again and again on a thread of its own, until it answers 200, the time is
     over or the process is to stop.
 
-    `address`: None: nobody is asked. `healthy`: called once, when it has answered. Raises NoThread.
+    `address`: None: nobody is asked. `healthy`: called once, when it has answered. `tell`: told
+    what follows if it does not answer at once. Raises NoThread.
     """
 
     def watch() -> None:
         until = time.monotonic() + seconds
-        while time.monotonic() < until and not stopping.is_set():
-            if kubelet_is_healthy(address):
-                healthy()
-                break
+        if not (answers := kubelet_is_healthy(address)):
+            tell(held_off_sentence(seconds, asked=address is not None))
+        while not answers and time.monotonic() < until and not stopping.is_set():
             stopping.wait(RETRY_SECONDS)
+            answers = kubelet_is_healthy(address)
+        if answers:
+            healthy()
 
-    if address is not None and seconds > 0:
+    if seconds > 0:
         Workers("the kubelet's /healthz", 1).run(watch)

@@ -64,6 +64,7 @@ from reclaim.removals import limit_in_flight, write_back
 from reclaim.types import Container, ReclaimError, RuntimeUnavailable
 from reclaim.workers import NoThread, ReadingsInTime, Workers
 from signals.clock import LATE_SECONDS
+from signals.quantity import reason_of
 from signals.types import Signal, SignalObservations
 
 # Imported where they are used, so that commands without them start faster; the daemon
@@ -382,7 +383,7 @@ class Node(NodeView):
             ) from None
         except OSError as error:
             raise CannotPrepare(
-                f"no sockets can be made for the runtime: {error.strerror or error}"
+                f"no sockets can be made for the runtime: {reason_of(error)}"
             ) from None
 
     @property

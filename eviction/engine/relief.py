@@ -258,7 +258,8 @@ def with_promised(
     signals = dict(observations.signals)
     for signal, seen in signals.items():
         if seen.filesystem is not None and not signal.counts_inodes:
-            available = seen.available + by_device[seen.filesystem.device_id]
+            promised_here = by_device[seen.filesystem.device_id]
+            available = min(seen.available + promised_here, max(seen.available, seen.capacity))
             signals[signal] = seen._replace(available=available)
     return observations._replace(signals=signals)
 

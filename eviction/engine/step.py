@@ -755,7 +755,7 @@ def what_of(running: RunningPass) -> str:
         return f"the periodic {running.lane} garbage collection"
     acted_on = running.decision.acted_on
     if running.wanted is not None or acted_on is None:
-        return "relieving on request"
+        return "planning a dry run" if running.request.dry_run else "relieving on request"
     return f"relieving {acted_on.signal}"
 
 

@@ -27,6 +27,7 @@ from reclaim.removals import Claim, Claims, StageId, oldest_seconds
 from reclaim.types import NEVER, Outcome, Plan, Usage, Verdict
 from signals.filesystems import FilesystemPaths
 from signals.interval import MIN_NOTIFY_SECONDS
+from signals.quantity import format_duration
 from signals.summary import PublishedReadings
 from signals.types import FilesystemRole, SignalObservations
 
@@ -407,7 +408,8 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         if paused := self.pause.why(self.now, self.wall):
             return paused
         left = self.hold_off_until - self.now
-        return held_off_sentence(left) if left > 0 else ""
+        asked = self.configuration.kubelet_healthz is not None
+        return held_off_sentence(left, asked=asked) if left > 0 else ""
 
     def lane(self, name: LaneName) -> Lane:
         """What is remembered of a filesystem."""
@@ -491,9 +493,10 @@ def first_world(
     )
 
 
-def held_off_sentence(left_seconds: float) -> str:
-    """Why nothing is removed yet after a start."""
+def held_off_sentence(left_seconds: float, *, asked: bool) -> str:
+    """Why nothing is removed yet after a start. `asked`: whether the kubelet is."""
+    unless = ", unless the kubelet answers on /healthz before" if asked else ""
     return (
-        "the kubelet does not answer on /healthz; nothing is removed for another"
-        f" {left_seconds:.0f} s after the start"
+        f"nothing is removed for {format_duration(round(left_seconds))}{unless}: after a boot all"
+        " pods look dead until the kubelet has started them"
     )

@@ -51,7 +51,11 @@ class Use(Worded):
         "logs of live pods",
         "lower the kubelet's containerLogMaxSize, or log less",
     )
-    LOGS_ROTATED = "logs_rotated", "rotated logs", "lower the kubelet's containerLogMaxFiles"
+    LOGS_ROTATED = (
+        "logs_rotated",
+        "rotated logs",
+        "DeleteRotatedLogs in reclaimFunctions removes them; or lower containerLogMaxFiles",
+    )
     LOGS_OF_GONE_PODS = (
         "logs_of_gone_pods",
         "logs of pods that are gone",
@@ -108,7 +112,11 @@ class Share:
     """How many images or containers; null if none are counted."""
     at_least: bool = False
     """Whether `bytes` is a lower bound."""
-    remedy: str = field(init=False)
+    reclaimable: Count = 0
+    """How many of the bytes reclaimd may free now, as far as that is known."""
+    by: tuple[str, ...] = ()
+    """The reclaim functions that do it."""
+    remedy: str = field(init=False, default="")
     """What can be done about them."""
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from eviction.records.json_shapes import (
     LEFT_OUT,
@@ -29,7 +29,7 @@ from eviction.records.json_shapes import (
     Json,
     LeftOut,
     Time,
-    one_of,
+    shortened,
     to_json,
 )
 from eviction.records.listener import Backlog, Listener
@@ -39,7 +39,6 @@ from eviction.records.pass_json import (
     RecordedPassJson,
     outcome_json,
     pass_json,
-    shortened,
 )
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.records.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
@@ -71,7 +70,7 @@ class PassRecordJson(RecordedPassJson, WrittenJson):
 
     kind: Literal["pass"]
     """What the record is."""
-    trigger: Annotated[str, one_of(Trigger)]
+    trigger: Trigger
     """What started it."""
 
 

@@ -14,49 +14,32 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum, StrEnum
 from typing import Annotated, Any, Final, Literal, Self, cast, dataclass_transform
 
+from pydantic import Field
+
 from eviction.types import API_VERSION, ThresholdValue
 from signals.types import AVAILABLE, INODES_FREE, ROLE_NAME
 
-
-@dataclass(frozen=True, eq=False)  # hashed as itself: Annotated hashes it
-class Keywords:
-    """Keywords of JSON Schema for an annotated type:
-
-    `Annotated[str, Keywords({"format": "date-time"})]`.
-    """
-
-    keywords: Mapping[str, Any]
-
-
-def one_of(*closed_lists: type[StrEnum], open_: bool = False) -> Keywords:
-    """A text that is in one of these lists.
-
-    `open_`: it may be another one too, and the lists have the usual ones.
-    """
-    words = {"enum": [str(word) for closed in closed_lists for word in closed]}
-    return Keywords({"anyOf": [words, {"minLength": 1}]} if open_ else words)
-
+# characters; names of Kubernetes objects have at most 253, image references are rarely longer
+LONGEST_NAME = 512
 
 Json = dict[str, Any]
 """A JSON object, as it is printed, or read, maybe from another version."""
 
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$"
 
-Time = Annotated[str, Keywords({"format": "date-time", "pattern": _TIME})]
+Time = Annotated[str, Field(pattern=_TIME, json_schema_extra={"format": "date-time"})]
 """RFC 3339 in UTC."""
 
-Count = Annotated[int, Keywords({"minimum": 0})]
+Count = Annotated[int, Field(ge=0)]
 """Bytes, inodes, objects: never negative."""
 
-Seconds = Annotated[float, Keywords({"minimum": 0})]
+Seconds = Annotated[float, Field(ge=0)]
 """A duration in seconds."""
 
-SignalName = Annotated[
-    str, Keywords({"pattern": rf"^{ROLE_NAME.pattern}\.({AVAILABLE}|{INODES_FREE})$"})
-]
+SignalName = Annotated[str, Field(pattern=rf"^{ROLE_NAME.pattern}\.({AVAILABLE}|{INODES_FREE})$")]
 """A signal of the kubelet, or of a filesystem that the configuration adds."""
 
-RoleName = Annotated[str, Keywords({"pattern": f"^{ROLE_NAME.pattern}$"})]
+RoleName = Annotated[str, Field(pattern=f"^{ROLE_NAME.pattern}$")]
 """A filesystem: nodefs, imagefs, containerfs, or one that the configuration adds."""
 
 
@@ -126,3 +109,10 @@ def to_json(record: Any) -> Any:
     if isinstance(record, set | frozenset):
         return sorted(to_json(value) for value in record)
     return record
+
+
+def shortened(name: str, longest: int = LONGEST_NAME) -> str:
+    """A text from the runtime, cut in the middle: names differ at the end. At most 512 characters,
+    as a log line with many names must stay below 48 KiB, where journald splits it."""
+    end = longest // 2
+    return name if len(name) <= longest else f"{name[: longest - end - 1]}…{name[-end:]}"

@@ -91,8 +91,3 @@ class OwnFile:
 def _remove(name: str, directory: int) -> None:
     with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=directory)
-
-
-def reason_of(error: Exception) -> str:
-    """The operating system's words for an error, else its own."""
-    return getattr(error, "strerror", None) or str(error)

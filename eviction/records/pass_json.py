@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import astuple
-from typing import Annotated, Literal
+from typing import Literal
 
 from eviction.records.attribution import Attribution
 from eviction.records.json_shapes import (
     LEFT_OUT,
     Count,
     Document,
-    Keywords,
     LeftOut,
     RoleName,
     Seconds,
     Time,
     Versioned,
-    one_of,
+    shortened,
 )
 from eviction.records.observations_json import (
     ObservationJson,
@@ -31,20 +30,18 @@ from eviction.records.observations_json import (
     threshold_json,
     timestamp,
 )
-from eviction.records.passes import OF_PASSES, Pass, PassResult, Timings
+from eviction.records.passes import Pass, PassResult, Timings, Trigger
 from eviction.types import NodeCondition
 from reclaim.types import Action, Amounts, Kind, Outcome, Reason, ReclaimResult, Result, Rule
 from signals.quantity import format_bytes
 from signals.types import FsLayout
 
 MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
-# characters; names of Kubernetes objects have at most 253, image references are rarely longer
-LONGEST_NAME = 512
 
-KindWord = Annotated[str, one_of(Kind, open_=True)]
+KindWord = Kind | str
 """A kind of object: one that the kubelet's functions remove, or another function's."""
 
-ReasonWord = Annotated[str, one_of(Reason, open_=True)]
+ReasonWord = Reason | str
 """A reason: one that the kubelet's functions give, or another function's."""
 
 
@@ -188,12 +185,15 @@ class RecordedPassJson(Document):
     """The same in a sentence."""
     errors: list[str]
     """Why functions failed, each sentence once."""
+    seconds_to_eviction: Seconds | LeftOut = LEFT_OUT
+    """How far the kubelet's hard mark was away when it began, at the fill rate then; 0: reached;
+    missing if that is not known, or nothing was filled."""
 
 
 class PassFieldsJson(RecordedPassJson, Versioned):
     """Everything that happened in one pass."""
 
-    trigger: Annotated[str, Keywords({"enum": [*map(str, OF_PASSES)]})]
+    trigger: Trigger
     """What started it."""
     observations: list[ObservationJson]
     """What was observed before it, in the order of the signals."""
@@ -243,12 +243,6 @@ class PassJson(PassFieldsJson):
     """
 
     kind: Literal["Pass"] = "Pass"
-
-
-def shortened(name: str) -> str:
-    """A text from the runtime, cut at 512 characters: a log line with many names must stay below 48
-    KiB, where journald splits it."""
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
 def outcome_json(outcome: Outcome) -> OutcomeJson:

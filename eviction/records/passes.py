@@ -79,7 +79,9 @@ class Pass:
     `measured`: what the filesystems gained, 0 if they have less than before;
     `written_meanwhile` is then how much less. `after`: the observations at the end.
     `started_wall`: seconds since the epoch. `attributions`: what uses the bytes of each
-    filesystem, measured when reclaim was not enough.
+    filesystem, measured when reclaim was not enough. `foreseen`: of a dry run, the observations as
+    they would be at its end. `seconds_to_eviction`: how far the kubelet's hard mark was away when
+    it began, at the fill rate then; 0: reached; None: it is not known, or nothing was filled.
     """
 
     id: str
@@ -97,6 +99,8 @@ class Pass:
     after: SignalObservations | None = None
     still_met: tuple[Threshold, ...] = ()
     attributions: tuple[Attribution, ...] = ()
+    foreseen: SignalObservations | None = None
+    seconds_to_eviction: float | None = None
 
     @property
     def removals(self) -> tuple[Outcome, ...]:
@@ -133,43 +137,72 @@ def _each_once(sentences: Iterable[str]) -> tuple[str, ...]:
 
 
 def with_result(record: Pass, *, dry_run: bool) -> Pass:
-    """The record with its result, and the reason in one sentence; if the lead
-    started the pass, it says so.
-    """
+    """The record with its result, and the reason in one sentence."""
     result, reason = _result_of_dry_run(record) if dry_run else _result(record)
+    return replace(record, result=result, reason=reason + remarks_on(record))
+
+
+def remarks_on(record: Pass) -> str:
+    """What else to say of a pass: that last resorts went, and that the lead started it."""
+    remarks = ""
     last_resorts = sum(
         outcome.verdict.last_resort
         for outcome in record.removals
         if outcome.result in (Result.REMOVED, Result.PLANNED)
     )
     if last_resorts:
-        reason += (
+        remarks += (
             f"; nothing else was enough, so {counted(last_resorts, 'image')} went that the kubelet"
             " had not pulled"
         )
     if record.trigger is Trigger.LEAD:
-        reason += (
+        remarks += (
             "; started by the lead, before the mark was reached: removals have lately taken longer"
             " than the time left"
         )
-    return replace(record, result=result, reason=reason)
+    return remarks
 
 
 def _result_of_dry_run(record: Pass) -> tuple[PassResult, str]:
     errors = "; ".join((*record.errors, *record.failures))
-    planned = record.count(Result.PLANNED)
+    planned = [each.verdict for each in record.removals if each.result is Result.PLANNED]
     if errors and not planned:
         return PassResult.FAILED, errors
-    acted_on = record.decision.acted_on
-    # The runtime reports no inodes, so a dry run cannot tell how many removals would be enough.
-    at_most = "at most " if acted_on is not None and acted_on.signal.counts_inodes else ""
-    would = (
-        f"would remove {at_most}{counted(planned, 'object')} of nominally"
-        f" {format_bytes(record.nominal_bytes)}"
-    )
+    frees = format_bytes(sum(verdict.promised_bytes for verdict in planned))
+    about = "~" if any(verdict.frees_bytes is None for verdict in planned) else ""
+    objects = counted(len(planned), "object")
+    would = f"would free {about}{frees} with {objects}{_foreseen_in_words(record)}"
     if errors:
         would = f"could not read everything: {errors}; of the rest it {would}"
     return PassResult.DRY_RUN, would
+
+
+def _foreseen_in_words(record: Pass) -> str:
+    """What would be available where most is missing for a mark, and whether that is enough; with no
+    mark met, where something is gained."""
+    after = record.after
+    foreseen = record.foreseen
+    if after is None or foreseen is None:
+        return ""
+    missing: list[tuple[int, Signal]] = []
+    for threshold in record.still_met:
+        seen = foreseen.signals[threshold.signal]
+        wanted = max(threshold.mark_with_min_reclaim(seen.capacity), seen.needed * threshold.hard)
+        if threshold.signal.counts_inodes:
+            return ": how many inodes is not known"  # the runtime reports none
+        missing.append((wanted - seen.available, threshold.signal))
+    gains = (each for each, seen in after.signals.items() if seen != foreseen.signals[each])
+    short, signal = max(missing, default=(0, next(gains, None)))
+    if signal is None:
+        return ""
+    enough = "enough" if missing else "clear already"
+    if short > 0:
+        enough = f"{format_bytes(short)} short"
+    before, then = (
+        f"{100 * seen.signals[signal].available // max(seen.signals[signal].capacity, 1)}%"
+        for seen in (after, foreseen)
+    )
+    return f": {signal.filesystem} {before} → {then} available, {enough}"
 
 
 def _result(record: Pass) -> tuple[PassResult, str]:

@@ -34,11 +34,12 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from eviction.configuration.models import Model
-from eviction.records.own_file import OwnFile, reason_of
+from eviction.records.own_file import OwnFile
 from reclaim.images.records import Loaded
 from reclaim.types import ImageRecord
 from reclaim.workers import in_time
 from signals.clock import Clock
+from signals.quantity import reason_of
 
 LARGEST_BYTES = 16 * 1024**2  # about 50 000 images, more than a runtime can list
 LOAD_SECONDS = 1.0

@@ -31,9 +31,9 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import NamedTuple
 from zlib import crc32
 
-from eviction.records.own_file import FLAGS, OwnFile, reason_of, refusal
+from eviction.records.own_file import FLAGS, OwnFile, refusal
 from eviction.types import EvictionError
-from signals.quantity import format_bytes
+from signals.quantity import format_bytes, reason_of
 
 # A page, and a sector of most disks, which they write whole or not at all. The record of a pass
 # with 32 removals has 12 000 bytes, compressed 3 200, with one removal compressed 600: so nearly

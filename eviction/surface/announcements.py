@@ -58,9 +58,10 @@ class Announcements(Listener):
         self._signals: Mapping[Signal, SignalObservation] = {}  # when they were observed last
         self._pods_problem: str | None = None
 
-    def _event(self, event: GCEvent, level: Level = Level.WARNING) -> None:
+    def _event(self, event: GCEvent, level: Level = Level.WARNING, **fields: object) -> None:
         """Logs an event, with the reason as a field, and tells who sends it."""
-        self.log.event(level, event.message, event=str(event.reason), **event.values)
+        reason = str(event.reason)
+        self.log.event(level, event.message, event=reason, **event.values, **fields)
         if not self._node.dry_run:
             self._node.listeners.tell("warned", event)
 
@@ -145,8 +146,8 @@ class Announcements(Listener):
         self._throttled_log.warn(f"held off: {why}", key="held off", reason="held_off")
 
     def reclaiming(self, threshold: Threshold) -> None:
-        """Before every pass: the kubelet's event, or only a log line if the filesystem is not one
-        of the kubelet's. Until the pressure is over, an equal event is logged at debug level."""
+        """Before every pass: an event, or only a log line if the filesystem is not one of the
+        kubelet's. Until the pressure is over, an equal event is logged at debug level."""
         if not threshold.signal.filesystem.kubelets:
             self._throttled_log.warn(
                 f"attempting to reclaim {threshold.signal}", key=f"reclaiming {threshold.signal}"
@@ -156,32 +157,34 @@ class Announcements(Listener):
         sentence = explain.reclaiming_sentence(threshold, seen)
         level = Level.DEBUG if sentence in self._reclaiming else Level.WARNING
         self._reclaiming.add(sentence)
-        self._event(GCEvent(EventReason.EVICTION_THRESHOLD_MET, sentence), level)
+        self._event(GCEvent(EventReason.THRESHOLD_MET, sentence), level)
 
     def program_line(self, function: str, line: str) -> None:
         """A line that a configured program has printed. May be called from any thread."""
         self.log.info(f"{function}: {line}", function=function)
 
     def passed(self, record: Pass) -> None:
-        """One line per pass.
-
-        One that removed nothing and did not succeed is a repeating warning.
-        """
+        """One line per pass, and an event if it has relieved pressure. One that removed nothing
+        and did not succeed is a repeating warning."""
         fields = {
             "pass": record.id,
             "result": str(record.result),
             "record": to_json(pass_summary(record)),
         }
-        about = "request"
-        if record.decision.acted_on is not None:
-            about = record.decision.acted_on.signal
+        acted_on = record.decision.acted_on
+        about = "request" if acted_on is None else acted_on.signal
+        has_removed = record.count(Result.REMOVED) > 0
         took = format_duration(record.timings.total_seconds)
         sentence = f"{about}: {record.reason}; took {took}"
         if removed := explain.names_of_removed(record.removals):
             self.log.in_text(f"removed {removed}", **{"pass": record.id})
         if record.result is PassResult.SATISFIED:
-            self.log.info(sentence, **fields)
-        elif any(outcome.result is Result.REMOVED for outcome in record.removals):
+            if acted_on is not None and acted_on.signal.filesystem.kubelets and has_removed:
+                relieved = explain.relief_sentence(record, acted_on)
+                self._event(GCEvent(EventReason.RELIEVED, relieved), Level.INFO, **fields)
+            else:
+                self.log.info(sentence, **fields)
+        elif has_removed:
             self.log.warning(sentence, **fields)
         else:
             key = f"{record.result} {about}"

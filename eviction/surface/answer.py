@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from eviction.records.passes import Pass
 
 
+OUTPUTS = ("table", "json", "yaml", "name")
+
+
 class OptionRefused(EvictionError):
     """The options are invalid, or this process cannot do what they ask for.
 
@@ -32,7 +35,7 @@ class Output:
     @property
     def as_json(self) -> bool:
         """As a document."""
-        return self.output == "json"
+        return self.output not in (None, OUTPUTS[0])
 
 
 Options = TypeVar("Options", bound=Output)
@@ -72,8 +75,8 @@ def read_options(kind: type[Options], command: str, given: Mapping[str, Any]) ->
     if unknown:
         raise OptionRefused(f"{', '.join(sorted(map(str, unknown)))}: not an option of {command}")
     options = kind(**given)
-    if options.output not in (None, "table", "json"):
-        raise OptionRefused(f"--output: {options.output!r} is neither table nor json")
+    if options.output not in (None, *OUTPUTS):
+        raise OptionRefused(f"--output: {options.output!r} is none of {', '.join(OUTPUTS)}")
     if options.width is not None and not (type(options.width) is int and options.width > 0):
         raise OptionRefused("width: the number of columns must be above 0")
     return options

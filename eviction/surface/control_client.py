@@ -47,6 +47,8 @@ def converse(path: str, request: object, wait_seconds: float = TIMEOUT_SECONDS) 
 def ask(path: str, command: str, wait_seconds: float = TIMEOUT_SECONDS, **fields: object) -> Any:
     """The daemon's answer to a command with these fields. Raises NotAskedError if no daemon
     answers within `wait_seconds`."""
+    if not path:
+        raise NotAskedError("controlSocket is empty, so no daemon can be asked")
     try:
         answer = next(converse(path, {**fields, "command": command}, wait_seconds))
     except (OSError, ValueError) as error:

@@ -25,12 +25,12 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import Any
 
-from eviction.records.own_file import reason_of
 from eviction.surface.clients import BACKLOG, Client, Clients
 from eviction.surface.control_client import TIMEOUT_SECONDS
 from eviction.types import EvictionError
 from reclaim.trust import directory_refusal
 from reclaim.workers import NoThread, Workers
+from signals.quantity import reason_of
 
 LARGEST_REQUEST_BYTES = 4096
 MOST_ANSWERED = 24  # at a time

@@ -18,7 +18,7 @@ from eviction.records.passes import Pass
 from eviction.surface.announcements import Announcements, Shadow
 from eviction.surface.requests import Requests
 from eviction.wording.configuration_warnings import configuration_warnings
-from eviction.wording.explain import unreachable_sentences
+from eviction.wording.explain import ladder, unreachable_sentences
 from eviction.wording.log import Log
 from eviction.wording.status import (
     LastCallJson,
@@ -214,6 +214,7 @@ class Daemon:
             ],
             dry_run=node.dry_run,
             held_off=node.held_off(),
+            pause_left_seconds=node.pause_left_seconds(),
             doing=self.doing(),
             stalled_seconds=self.stalled_seconds(),
             parked=[parked_removal(claim, now) for claim in late(world.removals)],
@@ -227,6 +228,12 @@ class Daemon:
             layout=seen.layout,
             observations=observations_json(seen),
             thresholds=threshold_statuses(thresholds, seen, world.fill_rates),
+            ladder=ladder(
+                thresholds,
+                world.manager.config.kubelets_in_layout(seen.layout),
+                None,
+                observations=seen.signals,
+            ),
             functions=self._totals.functions,
             passes=self._totals.passes(),
         )
@@ -234,6 +241,7 @@ class Daemon:
             document,
             observations=seen if world.looks else None,
             now=now,
+            wall=node.clock.wall(),
             removal_in_flight_seconds=oldest_seconds(world.removals.values(), now),
             threads_not_started=node.threads_not_started,
             accepted_wall=self._accepted_wall,

@@ -7,8 +7,9 @@ name is looked up. If the port cannot be bound, or the thread cannot be started,
 warning and works without the endpoints.
 
 Only GET and HEAD of known paths are answered. Each page is made by a function on that thread, which
-must not wait for anything, and is made once for all clients that ask for it at the same moment, so
-that many scrapes do not delay a probe. prometheus-client is imported only if metrics are on.
+must not wait for anything, and is made once for all clients that ask for it alike at the same
+moment, so that many scrapes do not delay a probe. prometheus-client is imported only if metrics are
+on.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class DaemonEndpoints(Listener):
         )
         pages: Pages = {
             "/metrics": metrics.page,
-            "/livez": lambda: health(self.daemon.why_not_alive()),
-            "/readyz": lambda: health(self._why_not_ready()),
+            "/livez": lambda _: health(self.daemon.why_not_alive()),
+            "/readyz": lambda _: health(self._why_not_ready()),
         }
         try:
             server = HttpServer(address, pages, listening)

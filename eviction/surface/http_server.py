@@ -6,6 +6,7 @@ has the limits). A request has at most 8 KiB; there is one per connection.
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -13,11 +14,15 @@ from typing import NamedTuple
 
 from eviction.surface.clients import BACKLOG, Client, Clients
 from eviction.types import EvictionError
+from signals.quantity import reason_of
 
 LARGEST_REQUEST_BYTES = 8192
 ENDS = (b"\r\n\r\n", b"\n\n")  # of the head of a request
 
 PLAIN = "text/plain; charset=utf-8"
+
+_ASKED = re.compile(r"([^ \n]*) ([^ ?\n]*)[^ \n]* HTTP/1\.[^ \n]*$", re.MULTILINE)
+_NEGOTIATED = re.compile(r"^(accept(?:-encoding)?):[ \t]*([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 
 
 class CannotListen(EvictionError):
@@ -30,9 +35,12 @@ class Page(NamedTuple):
     status: int
     body: bytes
     content_type: str = PLAIN
+    header: str = ""
+    """Another one, as a line."""
 
 
-Pages = Mapping[str, Callable[[], Page]]  # by path
+Headers = Mapping[str, str]  # `accept` and `accept-encoding`, as far as there are any
+Pages = Mapping[str, Callable[[Headers], Page]]  # by path
 
 
 def health(why_not: str | None) -> Page:
@@ -58,7 +66,7 @@ class HttpServer:
                 address, family=family, backlog=BACKLOG, dualstack_ipv6=both
             )
             self.address = _shown(*server.getsockname()[:2])
-            too_late = _response(b"GET", Page(408, b"the request did not arrive in time\n"))
+            too_late = _response("GET", Page(408, b"the request did not arrive in time\n"))
             self._clients = Clients(
                 "health",
                 server,
@@ -68,40 +76,40 @@ class HttpServer:
                 too_late=too_late,
             )
         except OSError as error:
-            raise CannotListen(f"{_shown(*address)}: {error.strerror or error}") from None
+            raise CannotListen(f"{_shown(*address)}: {reason_of(error)}") from None
 
     def stop(self) -> None:
         """Stops listening."""
         self._clients.stop()
 
     def _answer(self, clients: Sequence[Client]) -> None:
-        # by method and path: the pages of this moment
-        responses: dict[tuple[bytes, str], bytes] = {}
+        # by method, path and headers: the pages of this moment
+        responses: dict[tuple[object, ...], bytes] = {}
         for client in clients:
             if not client.request:  # it has hung up without a request
                 continue
-            words = bytes(client.request).split(b"\n", 1)[0].removesuffix(b"\r").split(b" ")
-            asked = b"", ""
-            if len(words) == 3 and words[2].startswith(b"HTTP/1."):
-                asked = words[0], words[1].split(b"?", 1)[0].decode("ascii", "replace")
-            if asked not in responses:
-                responses[asked] = _response(asked[0], self._page(*asked))
-            client.reply(responses[asked])
+            text = bytes(client.request).decode("latin-1")
+            asked = found.groups() if (found := _ASKED.match(text)) else ("", "")
+            headers = {name.lower(): value for name, value in _NEGOTIATED.findall(text)}
+            key = *asked, *sorted(headers.items())
+            if key not in responses:
+                responses[key] = _response(asked[0], self._page(asked[0], asked[1], headers))
+            client.reply(responses[key])
 
-    def _page(self, method: bytes, path: str) -> Page:
+    def _page(self, method: str, path: str, headers: Headers) -> Page:
         if not method:
             return Page(400, b"not an HTTP/1.1 request\n")
-        if method not in (b"GET", b"HEAD"):
-            return Page(405, b"only GET and HEAD\n")
+        if method not in ("GET", "HEAD"):
+            return Page(405, b"only GET and HEAD\n", header="Allow: GET, HEAD")
         if path not in self._pages:
             return Page(404, f"the pages are {', '.join(self._pages)}\n".encode())
         try:
-            return self._pages[path]()
+            return self._pages[path](headers)
         except Exception as error:  # noqa: BLE001 # a defect in a page must not end the daemon
             return Page(500, f"{type(error).__name__}\n".encode())
 
 
-def _response(method: bytes, page: Page) -> bytes:
+def _response(method: str, page: Page) -> bytes:
     """The page as bytes, without its body for HEAD."""
     lines = [
         f"HTTP/1.1 {page.status} {HTTPStatus(page.status).phrase}",
@@ -109,9 +117,9 @@ def _response(method: bytes, page: Page) -> bytes:
         f"Content-Length: {len(page.body)}",
         "Cache-Control: no-store",
         "Connection: close",
-        *(["Allow: GET, HEAD"] if page.status == 405 else []),
+        *filter(None, [page.header]),
     ]
-    return "\r\n".join([*lines, "", ""]).encode() + (b"" if method == b"HEAD" else page.body)
+    return "\r\n".join([*lines, "", ""]).encode() + (b"" if method == "HEAD" else page.body)
 
 
 def _shown(host: str, port: int) -> str:

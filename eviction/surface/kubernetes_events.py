@@ -1,5 +1,5 @@
-"""Events to the API server, as the kubelet writes its own: about the Node,
-in the namespace `default`.
+"""Events to the API server, in the form of the kubelet's: about the Node, in the namespace
+`default`.
 
 Each reason is one object, which counts its events and has the message of the latest. It is written
 at once, and then at most once a minute. What could not be written is tried again with the first
@@ -55,7 +55,7 @@ def counted(event: GCEvent, known: Event | None, node_name: str, *, wall: float)
             "namespace": NAMESPACE,
         },
         "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node_name, "uid": node_name},
-        "type": "Warning",
+        "type": "Normal" if event.reason is EventReason.RELIEVED else "Warning",
         "reason": str(event.reason),
         "source": {"component": COMPONENT, "host": node_name},
         "reportingComponent": COMPONENT,

@@ -3,16 +3,18 @@ daemon that serves metrics.
 
 The state of the node comes from what the daemon has anyway: the last observation and its marks.
 prometheus-client counts what happened, in memory even if PROMETHEUS_MULTIPROC_DIR is set, and
-without `_created` series. The names follow KEP-6053 (observability of image garbage collection) and
-the kubelet's `runtime_operations_*`.
+without `_created` series; it chooses the format and the compression of each scrape. The names
+follow KEP-6053 (observability of image garbage collection) and the kubelet's
+`runtime_operations_*`.
 
 The values of labels come from closed sets (signals, reasons, results, operations) and are never a
 name, an id or a path, so there are at most `LARGEST_SERIES` series whatever runs on the node.
-Units: bytes, inodes, seconds.
+A family has one unit, which its name says: bytes, inodes, seconds.
 """
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,13 +27,13 @@ from typing import Any
 import prometheus_client
 from prometheus_client import Histogram, values
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import generate_latest
+from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from eviction.records.listener import Listener
 from eviction.records.passes import OF_PASSES, Pass, PassResult
-from eviction.surface.http_server import Page
+from eviction.surface.http_server import Headers, Page
 from eviction.types import NodeCondition
 from eviction.wording.status import NodeStatus
 from reclaim.evidence.states import Why
@@ -39,8 +41,8 @@ from reclaim.functions.periodic_image_gc import IMAGE_GC
 from reclaim.functions.table import CONTAINER_GC, FUNCTIONS, FunctionTable
 from reclaim.images.records import Returned
 from reclaim.types import Kind, Reason, Result
+from signals.types import AVAILABLE, INODES_FREE
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LARGEST_SERIES = 2000
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 # what the periodic loops call; they do not measure the filesystem
@@ -54,6 +56,27 @@ HEADROOM = (
     "Seconds until the threshold is met at the present fill rate; no series while nothing fills, 0"
     " while it is met"
 )
+# family, what it says, attribute of an observation or a threshold, unit of its signals
+OF_SIGNALS = (
+    ("signal_available_bytes", "Bytes available", "available", AVAILABLE),
+    ("signal_inodes_free", "Inodes available", "available", INODES_FREE),
+    ("signal_capacity_bytes", "Bytes in total", "capacity", AVAILABLE),
+    ("signal_inodes", "Inodes in total", "capacity", INODES_FREE),
+    ("signal_stale", "1 while the filesystem does not answer", "stale", ""),
+)
+OF_MARKS = (
+    ("threshold_bytes", "The mark in bytes at the present capacity", "effective", AVAILABLE),
+    ("threshold_inodes", "The mark in inodes at the present capacity", "effective", INODES_FREE),
+    ("headroom_seconds", HEADROOM, "headroom_seconds", ""),
+)
+DEPRECATED = {  # a name of the release before -> the families that have its series now
+    "signal_available": ("signal_available_bytes", "signal_inodes_free"),
+    "signal_capacity": ("signal_capacity_bytes", "signal_inodes"),
+    "threshold": ("threshold_bytes", "threshold_inodes"),
+    "heartbeat_age_seconds": ("last_observation_timestamp_seconds",),
+    "stats_age_seconds": ("signal_read_timestamp_seconds",),
+    "removal_in_flight_seconds": ("oldest_removal_timestamp_seconds",),
+}
 
 
 @dataclass(eq=False)
@@ -72,7 +95,8 @@ class Metrics(Collector, Listener):
         self._kinds = {kind for each in self.functions.values() for kind in each.kinds}
         self._kept: Counter[tuple[str, ...]] = Counter()
         values.ValueClass = values.MutexValue  # never a file
-        self._counted = CollectorRegistry()
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = CollectorRegistry()
         count = partial(self._made, prometheus_client.Counter)
         time = partial(self._made, partial(Histogram, buckets=BUCKETS))
         self._passes = count(
@@ -119,21 +143,25 @@ class Metrics(Collector, Listener):
             "Seconds that calls of the container runtime took",
             operation_type=(),
         )
-        self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
     def _made(self, family: Any, name: str, text: str, /, **labels: Iterable[str]) -> Any:
         """A counter or histogram. `labels`: each with its values, if these are known beforehand:
         series of closed sets exist before anything happens."""
-        made = family(name, text, tuple(labels), namespace="reclaimd", registry=self._counted)
+        made = family(name, text, tuple(labels), namespace="reclaimd", registry=self._registry)
         if labels:
             for words in product(*labels.values()):
                 made.labels(*words)
         return made
 
-    def page(self) -> Page:
-        return Page(200, generate_latest(self._registry), CONTENT_TYPE)
+    def page(self, headers: Headers) -> Page:
+        """In the format that the client prefers, and compressed if it accepts that."""
+        encode, content_type = choose_encoder(headers.get("accept", ""))
+        body = encode(self._registry)
+        if gzip_accepted(headers.get("accept-encoding", "")):
+            return Page(200, gzip.compress(body), content_type, "Content-Encoding: gzip")
+        return Page(200, body, content_type)
 
     def passed(self, record: Pass) -> None:
         self._passes.labels(record.trigger, record.result).inc()
@@ -172,7 +200,10 @@ class Metrics(Collector, Listener):
 
     def collect(self) -> Iterator[Metric]:
         lines_dropped, records, records_dropped = self.counts()
-        yield from _of_status(self.status())
+        status = self.status()
+        families = {family.name: family for family in _of_status(status)}
+        yield from families.values()
+        yield from _deprecated(families, status.wall)
         yield from _families(
             CounterMetricFamily,
             (
@@ -193,11 +224,6 @@ class Metrics(Collector, Listener):
             ),
             ("kept", "Objects kept in the last pass, by reason", self._kept, "kind", "reason"),
         )
-        for family in self._counted.collect():
-            family.samples = [
-                sample for sample in family.samples if not sample.name.endswith("_created")
-            ]
-            yield family
 
 
 def _operation_type(call: str) -> str:
@@ -216,6 +242,11 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     conditions = {(word,): float(word in document.conditions) for word in NodeCondition}
     if document.disk_pressure is None:
         del conditions[NodeCondition.DISK_PRESSURE,]
+
+    def at(age_seconds: float) -> float:
+        """In seconds since the epoch; milliseconds, so that it stays as it is until it changes."""
+        return round(status.wall - max(age_seconds, 0.0), 3)
+
     yield from _families(
         CounterMetricFamily,
         (
@@ -237,9 +268,9 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield from _families(
         GaugeMetricFamily,
         (
-            "heartbeat_age_seconds",
-            "Seconds since the last observation",
-            max(document.heartbeat_age_seconds, 0.0),
+            "last_observation_timestamp_seconds",
+            "When the node was last observed, in seconds since the epoch",
+            at(document.heartbeat_age_seconds),
         ),
         ("dry_run", "1 during a dry run, in which nothing is removed", document.dry_run),
         (
@@ -248,9 +279,9 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
             document.held_off is not None,
         ),
         (
-            "removal_in_flight_seconds",
-            "Seconds since the oldest unanswered removal was sent",
-            status.removal_in_flight_seconds,
+            "oldest_removal_timestamp_seconds",
+            "When the oldest unanswered removal was sent, in seconds since the epoch",
+            at(status.removal_in_flight_seconds) if status.removal_in_flight_seconds else None,
         ),
         ("removals_parked", "Removals that no pass waits for any longer", len(document.parked)),
         (
@@ -282,18 +313,6 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
             None if observations is None else len(document.thresholds),
         ),
         (
-            "signal_available",
-            "Bytes or inodes available",
-            {(observation.signal,): observation.available for observation in seen},
-            "signal",
-        ),
-        (
-            "signal_capacity",
-            "Bytes or inodes in total",
-            {(observation.signal,): observation.capacity for observation in seen},
-            "signal",
-        ),
-        (
             "filesystem_promised_bytes",
             "Bytes that btrfs has promised to files and statvfs does not show; they count as used",
             {(each.signal.filesystem,): each.promised for each in in_bytes},
@@ -306,32 +325,23 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
             "filesystem",
         ),
         (
-            "stats_age_seconds",
-            "Seconds since the filesystem was last read",
-            {(each.signal,): max(status.now - each.time, 0.0) for each in seen},
+            "signal_read_timestamp_seconds",
+            "When the filesystem was last read, in seconds since the epoch",
+            {(each.signal,): at(status.now - each.time) for each in seen},
             "signal",
-        ),
-        (
-            "signal_stale",
-            "1 while the filesystem does not answer",
-            {(observation.signal,): observation.stale for observation in seen},
-            "signal",
-        ),
-        (
-            "threshold",
-            "The mark in bytes or inodes at the present capacity",
-            {labels: mark.effective for labels, mark in marks.items()},
-            "signal",
-            "kind",
-        ),
-        (
-            "headroom_seconds",
-            HEADROOM,
-            {labels: mark.headroom_seconds for labels, mark in marks.items()},
-            "signal",
-            "kind",
         ),
     )
+    for table, found, *labels in (
+        (OF_SIGNALS, {(each.signal,): each for each in seen}, "signal"),
+        (OF_MARKS, marks, "signal", "kind"),
+    ):
+        for name, text, attribute, unit in table:
+            known = {
+                words: getattr(each, attribute)
+                for words, each in found.items()
+                if words[0].endswith(unit)
+            }
+            yield from _families(GaugeMetricFamily, (name, text, known, *labels))
 
 
 def _families(kind: Any, *rows: tuple[Any, ...]) -> Iterator[Metric]:
@@ -342,4 +352,18 @@ def _families(kind: Any, *rows: tuple[Any, ...]) -> Iterator[Metric]:
         for words, value in known.items() if isinstance(known, Mapping) else [((), known)]:
             if value is not None:
                 family.add_metric([str(word) for word in words], float(value))
+        yield family
+
+
+def _deprecated(families: Mapping[str, Metric], wall: float) -> Iterator[Metric]:
+    """The same series by the names of the release before: both units in one, ages for times."""
+    for old, new in DEPRECATED.items():
+        family = GaugeMetricFamily(
+            f"reclaimd_{old}", f"DEPRECATED, gone in the next release: {', '.join(new)}"
+        )
+        for name in new:
+            for _, labels, value, *_ in families[f"reclaimd_{name}"].samples:
+                family.add_sample(
+                    family.name, labels, wall - value if "timestamp" in name else value
+                )
         yield family

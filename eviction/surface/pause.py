@@ -33,13 +33,13 @@ from pydantic import ConfigDict, Field, ValidationError
 from eviction.configuration.models import Model
 from eviction.engine.node import Node
 from eviction.engine.world import LONGEST_PAUSE_SECONDS
-from eviction.records.own_file import OwnFile, reason_of
+from eviction.records.own_file import OwnFile
 from eviction.records.state_file import Moment, moments
 from eviction.surface.answer import OptionRefused
 from eviction.wording.log import Log
 from reclaim.workers import NoThread, Workers, in_time
 from signals.clock import Clock
-from signals.quantity import counted
+from signals.quantity import counted, reason_of
 
 LARGEST_BYTES = 4096
 ANSWER_SECONDS = 1.0  # less than a client waits for its answer

@@ -18,13 +18,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eviction.configuration.fingerprint import Fingerprint
-from eviction.configuration.threshold_config import read_value
+from eviction.configuration.threshold_config import read_mark
 from eviction.decision.synchronize import EvictionConfig
 from eviction.decision.thresholds import highest_mark, unreadable, usable
 from eviction.engine.effects import PassWanted, Request
 from eviction.engine.hold_off import held_off_since_boot
 from eviction.engine.node import Node
-from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_PAUSED, EXIT_READING, EXIT_RUNTIME
+from eviction.exit_codes import (
+    EXIT_NOT_RELIEVED,
+    EXIT_OK,
+    EXIT_PAUSED,
+    EXIT_READING,
+    EXIT_RUNTIME,
+    EXIT_USAGE,
+)
 from eviction.records.json_shapes import LEFT_OUT, to_json
 from eviction.records.observations_json import observations_json
 from eviction.records.pass_json import NothingToDo, Room, pass_json, room_of
@@ -33,7 +40,7 @@ from eviction.surface import answer as answers
 from eviction.surface.answer import Answer, HeldRoom, OptionRefused, Output
 from eviction.types import Decision, Extent, Threshold
 from eviction.wording.explain import pass_lines
-from eviction.wording.tables import signals_table
+from eviction.wording.tables import amount, signals_table
 from reclaim.workers import NoThread, Workers
 from signals.types import (
     AVAILABLE,
@@ -49,6 +56,10 @@ REQUEST_THREADS = 6  # for those that wait, a pass and a dry run
 TURN_SECONDS = 30.0  # a request is refused if its turn has not come by then
 HEARTBEAT_SECONDS = 1.0
 WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
+
+
+class WrongOption(OptionRefused):
+    """An option has a wrong value, whoever would do the work."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +87,7 @@ def read_options(
     """The options, from their names on the command line (`-` as `_`). `signals`:
     those that the node can have.
 
-    Raises OptionRefused with one sentence.
+    Raises OptionRefused, with one sentence.
     """
     name = given.get("signal")
     until = given.get("until")
@@ -85,33 +96,33 @@ def read_options(
     flag = "--until"
     if room is not None or on is not None:
         filesystems = tuple(dict.fromkeys(signal.filesystem for signal in signals))
-        if not isinstance(room, str) or on not in filesystems:
-            allowed = f"--room AMOUNT goes with --on, which is one of {', '.join(filesystems)}"
-            raise OptionRefused(f"{allowed}; but they were {room!r} and {on!r}")
+        if not isinstance(room, str):
+            raise WrongOption("--on goes with --room AMOUNT, which is missing")
+        if on not in filesystems:
+            was = "is missing" if on is None else f"was {on!r}"
+            raise WrongOption(f"--on: must be one of {', '.join(filesystems)}, but it {was}")
         if name or until or given.get("all"):
-            raise OptionRefused(
+            raise WrongOption(
                 "--room says what to reach, so --signal, --until and --all do not go with it"
             )
         name = f"{on}.{AVAILABLE}"
         until = room
         flag = "--room"
     if name is not None and name not in signals:
-        raise OptionRefused(f"--signal: {name!r} is none of {', '.join(signals)}")
+        raise WrongOption(f"--signal: {name!r} is none of {', '.join(signals)}")
     signal = None if name is None else Signal(name)
     mark = None
     if until is not None:
         if signal is None:
-            raise OptionRefused(
+            raise WrongOption(
                 "--until sets the mark of the signal named by --signal, and that is missing"
             )
         try:
-            mark = Threshold(signal, read_value(until), origin=flag)
+            mark = Threshold(signal, read_mark(until), origin=flag)
         except ValueError as error:
-            raise OptionRefused(f"{flag}: {error}") from None
+            raise WrongOption(f"{flag}: {error}") from None
         if signal.endswith(AVAILABLE) and (mark.value.quantity or LEAST_BYTES) < LEAST_BYTES:
-            raise OptionRefused(
-                f"{flag}: must be a percentage or at least 1Mi, but it was {until!r}"
-            )
+            raise WrongOption(f"{flag}: must be a percentage or at least 1Mi, but it was {until!r}")
     read = {**given, "signal": signal, "until": mark}
     return answers.read_options(ReclaimOptions, "reclaim", read)
 
@@ -215,7 +226,13 @@ def request_of(
     *,
     config: EvictionConfig,
 ) -> Request | None:
-    """What the pass is asked for; None: a pass as the signals and the configuration decide."""
+    """What the pass is asked for; None: a pass as the signals and the configuration decide. Raises
+    WrongOption for a mark beyond the capacity: a wrong unit would cost everything that may go."""
+    until = options.until
+    if until is not None and (seen := observations.signals.get(until.signal)) is not None:
+        has = f"the {amount(until.signal, seen.capacity)} that {until.signal.filesystem} has"
+        if until.mark(seen.capacity) > seen.capacity:
+            raise WrongOption(f"{until.origin}: must be at most {has}, but it was {until.text()}")
     extent = Extent.ALL if options.all else None
     if options.signal is None:
         return None if extent is None or decision.acted_on is None else Request(extent=extent)
@@ -226,8 +243,8 @@ def request_of(
         extent = Extent.ENOUGH
     elif options.until is None and options.signal not in met:
         extent = Extent.ALL  # there is no mark at which to stop
-    until = None if options.until is None else (options.until,)
-    return Request(config.row(options.signal, observations), until, extent)
+    row = config.row(options.signal, observations)
+    return Request(row, None if until is None else (until,), extent)
 
 
 def exit_code(record: Pass) -> int:
@@ -291,9 +308,8 @@ class Requests:
         self, request: Mapping[str, Any], loaded: Fingerprint
     ) -> Generator[dict[str, Any], None, None]:
         """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be the
-        client's too. Raises OptionRefused."""
+        client's too. Raises OptionRefused for what the command may do by itself."""
         given = answers.options_of_client(request, loaded, self.node)
-        options = read_options(given, self.node.configuration.signals)
         if self.node.stopping.is_set():
             raise OptionRefused("it is stopping")
         if len(self.node.world.wanted) >= MOST_WAITING:
@@ -303,7 +319,10 @@ class Requests:
 
         def serve() -> None:
             try:
+                options = read_options(given, self.node.configuration.signals)
                 answer.set_result(self.respond(options, wanted.append))
+            except WrongOption as error:
+                answer.set_result(Answer(EXIT_USAGE, str(error)))
             except Exception as error:  # noqa: BLE001 # raised where the client is answered
                 answer.set_exception(error)
 

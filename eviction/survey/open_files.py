@@ -1,15 +1,14 @@
-"""What open files take that their names and sizes do not show, from `/proc`.
+"""What open files take that their names and sizes do not show.
 
 * A removed file keeps its bytes until the last process that has it open lets go: `df` counts them,
-  `du` does not. psutil does not list such files.
+  `du` does not.
 * XFS allocates space beyond the end of a growing file (speculative preallocation), which is
   nobody's data.
 * A container opens its files through an overlay, under the overlay's device number; they count for
   the filesystem of the upper directory.
 * Files in btrfs subvolumes without a given path are not found.
 
-Sources: proc(5), for `/proc/pid/fd` and `cgroup`; ptrace(2) on what may be read of another process
-(`PTRACE_MODE_READ_FSCREDS`); the kernel's `Documentation/filesystems/overlayfs.rst`.
+Source: proc(5), for `/proc/pid/cgroup` and `comm`.
 """
 
 from __future__ import annotations
@@ -23,9 +22,10 @@ from typing import NamedTuple
 
 from eviction.records.attribution import About, Remark
 from eviction.survey.trees import InTime, TimeLimit
-from reclaim.evidence.files_in_use import PROC, hides_processes
+from reclaim.evidence.files_in_use import hides_processes
 from reclaim.pod_logs.directories import allocated_bytes
-from signals.mounts import Mount, filesystem_of, mount_holding, read_mounts
+from signals.mounts import Mount, mount_holding, overlays_on, read_mounts
+from signals.open_files import PROC, open_files, processes
 
 MOST_FILES = 10_000  # that are remembered, so memory stays bounded
 # systemd, cgroupfs
@@ -77,14 +77,15 @@ class OpenFilesScan:
         """Scans every process, by ascending PID. Never raises OSError."""
         pids: list[int] = []
         with suppress(OSError):
-            pids = sorted(int(name) for name in os.listdir(self._proc) if name.isdigit())
+            pids = processes(self._proc)
         self.processes = len(pids)
         for pid in pids:
             try:
-                for descriptor in os.listdir(f"{self._proc}/{pid}/fd"):
+                for link, status in open_files(pid, self._proc):
                     if not in_time() or len(self._files) == MOST_FILES:
                         return
-                    self._look(f"{self._proc}/{pid}/fd/{descriptor}", pid)
+                    with suppress(OSError):  # it was closed
+                        self._look(pid, link, status)
             except (FileNotFoundError, ProcessLookupError):  # it has ended
                 self.processes -= 1
             except OSError:
@@ -114,36 +115,30 @@ class OpenFilesScan:
         text = f"files that processes hold open: {'; '.join(texts)}"
         return Remark(About.PROCESSES_NOT_SEEN, None, text) if texts else None
 
-    def _look(self, link: str, pid: int) -> None:
-        """Raises PermissionError if the file may not be looked at."""
-        try:
-            status = os.stat(link)
-            device_id = self.filesystems.get(status.st_dev)
-            if device_id is None or (device_id, status.st_ino) in self._files:
-                return
-            if not stat.S_ISREG(status.st_mode):
-                return
-            size = allocated_bytes(status)
-            deleted = status.st_nlink == 0
-            if not deleted:
-                mount = self.mounts.get(device_id)
-                if mount is None or mount.type != "xfs":
-                    return
-                # XFS rounds st_blksize up, so this is a lower bound (xfs_stat_blksize)
-                size -= -(-status.st_size // status.st_blksize) * status.st_blksize
-            if deleted or size > 0:
-                self._files[device_id, status.st_ino] = OpenFile(
-                    path=os.readlink(link).removesuffix(" (deleted)"),
-                    pid=pid,
-                    process=_text_of(f"{self._proc}/{pid}/comm") or "?",
-                    pod_uid=pod_uid_of(_text_of(f"{self._proc}/{pid}/cgroup")),
-                    bytes=size,
-                    deleted=deleted,
-                )
-        except PermissionError:
-            raise
-        except OSError:  # it was closed
+    def _look(self, pid: int, link: str, status: os.stat_result) -> None:
+        """Raises OSError."""
+        device_id = self.filesystems.get(status.st_dev)
+        if device_id is None or (device_id, status.st_ino) in self._files:
             return
+        if not stat.S_ISREG(status.st_mode):
+            return
+        size = allocated_bytes(status)
+        deleted = status.st_nlink == 0
+        if not deleted:
+            mount = self.mounts.get(device_id)
+            if mount is None or mount.type != "xfs":
+                return
+            # XFS rounds st_blksize up, so this is a lower bound (xfs_stat_blksize)
+            size -= -(-status.st_size // status.st_blksize) * status.st_blksize
+        if deleted or size > 0:
+            self._files[device_id, status.st_ino] = OpenFile(
+                path=os.readlink(link).removesuffix(" (deleted)"),
+                pid=pid,
+                process=_text_of(f"{self._proc}/{pid}/comm") or "?",
+                pod_uid=pod_uid_of(_text_of(f"{self._proc}/{pid}/cgroup")),
+                bytes=size,
+                deleted=deleted,
+            )
 
 
 def pod_uid_of(cgroups: str) -> str:
@@ -179,17 +174,9 @@ def look(
             with suppress(OSError):
                 scan.filesystems[os.stat(path).st_dev] = device_id
                 scan.mounts.setdefault(device_id, mount_holding(os.path.realpath(path), table))
-        # each overlay once, however often it is mounted
-        for mount in {mount.device: mount for mount in table if mount.type == "overlay"}.values():
-            upper = mount.option("upperdir") or ""
-            if upper.startswith("/"):
-                with suppress(OSError):  # it cannot be reached
-                    filesystem = filesystem_of(
-                        os.stat(upper).st_dev, os.path.realpath(upper), table
-                    )
-                    if filesystem in scan.mounts:
-                        major, minor = map(int, mount.device.split(":"))
-                        scan.filesystems[os.makedev(major, minor)] = filesystem
+        for device_id in scan.mounts:
+            for overlay in overlays_on(device_id, table):
+                scan.filesystems[overlay] = device_id
         scan.others_hidden = hides_processes(table)
         scan.run(in_time)
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from types import MappingProxyType
 from typing import NamedTuple
 
 from eviction.records.attribution import About, Attribution, Remark, Share, Use
@@ -33,8 +34,19 @@ from eviction.survey.trees import TimeLimit, Tree, TreeUsage, count_trees
 from reclaim.cri.client import CriClient
 from reclaim.cri.containers_storage import IMAGES
 from reclaim.evidence.states import PodStates
+from reclaim.functions.checkpoints import CHECKPOINT
 from reclaim.functions.checkpoints import DIRECTORIES as CHECKPOINT_DIRECTORIES
-from reclaim.types import Action, Kind, Outcome, Reason, Result, RuntimeUnavailable
+from reclaim.functions.containerd_garbage import CONTENT as GARBAGE
+from reclaim.functions.rotated_logs import ROTATED_LOG
+from reclaim.types import (
+    Action,
+    Kind,
+    Outcome,
+    Reason,
+    ReclaimResult,
+    Result,
+    RuntimeUnavailable,
+)
 from reclaim.workers import NoThread, Workers
 from signals.clock import Clock
 from signals.quantity import counted, format_bytes
@@ -74,6 +86,15 @@ _OF_IMAGES: Mapping[str, Use] = {
         Use.IMAGES_KEPT,
     ),
 }
+_COLLECTED: Mapping[str, Use] = {
+    Kind.IMAGE: Use.IMAGES_MAY_GO,
+    Kind.CONTAINER: Use.CONTAINERS_DEAD,
+    Kind.POD_LOG: Use.LOGS_OF_GONE_PODS,
+    ROTATED_LOG: Use.LOGS_ROTATED,
+    CHECKPOINT: Use.CHECKPOINTS,
+    GARBAGE: Use.HIDDEN,
+}
+"""The part with the objects of a kind; those of other kinds are in everything else."""
 _LIVE = (Reason.RUNNING, Reason.CREATED, Reason.UNKNOWN_STATE)
 
 
@@ -98,17 +119,20 @@ class Measured(NamedTuple):
     """Which processes' open files were not looked at."""
     caches: Sequence[Cache] = ()
     """Of pods, from which no function removes."""
+    frees: Mapping[str, FilesystemRole] = MappingProxyType({})
+    """As in `Places`."""
 
 
 def attribute(
-    observations: SignalObservations, outcomes: Sequence[Outcome], measured: Measured
+    observations: SignalObservations, functions: Sequence[ReclaimResult], measured: Measured
 ) -> tuple[Attribution, ...]:
     """One attribution for each observed filesystem; only the first says which processes were not
     looked at.
 
-    `outcomes`: every object of a pass or a plan. Removed objects only count towards what is being
-    freed.
+    `functions`: those of a pass or a plan, with every object. Removed objects only count towards
+    what is being freed.
     """
+    outcomes = [each for function in functions for each in (*function.outcomes, *function.kept)]
     attributions: list[Attribution] = []
     for device_id, roles in roles_by_device(observations).items():
         identity, stats = observations.filesystems[roles[0]]
@@ -144,11 +168,38 @@ def attribute(
                 filesystems=roles,
                 capacity=stats.capacity_bytes,
                 used=used,
-                shares=(*shares, Share(Use.ELSE, rest - deleted)),
+                shares=tuple(
+                    _reclaimable(share, functions, measured, roles=roles)
+                    for share in (*shares, Share(Use.ELSE, rest - deleted))
+                ),
                 remarks=tuple(remarks),
             )
         )
     return tuple(attributions)
+
+
+def _reclaimable(
+    share: Share,
+    functions: Iterable[ReclaimResult],
+    measured: Measured,
+    *,
+    roles: Sequence[FilesystemRole],
+) -> Share:
+    """The part with what a pass may free of it."""
+    found = [
+        (function.operation, outcome.verdict)
+        for function in functions
+        if share.use is not Use.ELSE or measured.frees.get(function.operation) in roles
+        for outcome in function.outcomes
+        if outcome.result is Result.PLANNED
+        and _COLLECTED.get(outcome.verdict.kind, Use.ELSE) is share.use
+    ]
+    reclaimable = share.bytes
+    if share.use is not Use.LOGS_OF_GONE_PODS or not found:  # their directories go as a whole
+        sizes = (measured.writable_layers.get(each.id, each.promised_bytes) for _, each in found)
+        reclaimable = min(sum(sizes), share.bytes)
+    names = dict.fromkeys(name for name, _ in found)
+    return replace(share, reclaimable=reclaimable, by=tuple(names))
 
 
 def _images(outcomes: Sequence[Outcome], measured: Measured) -> Iterator[Share]:
@@ -303,6 +354,8 @@ class Places(NamedTuple):
     """Those with all content of the runtime, that of images first; none before it answers."""
     caches: tuple[str, ...] = ()
     """Below which a function removes from caches."""
+    frees: Mapping[str, FilesystemRole] = MappingProxyType({})
+    """Of each function of the configuration, by its name, where it frees space."""
 
 
 @dataclass(eq=False)
@@ -329,11 +382,10 @@ class DiskSurvey:
         """
         if record.result is not PassResult.NOT_ENOUGH:
             return record
-        outcomes = record.removals + record.kept
         settled = record.after or record.observations
-        if any(outcome.result is Result.REMOVED for outcome in outcomes):
+        if record.count(Result.REMOVED):
             settled = self._settled()  # with earlier numbers the parts would not add up
-        return replace(record, attributions=self.survey(settled, outcomes))
+        return replace(record, attributions=self.survey(settled, record.functions))
 
     def _settled(self) -> SignalObservations:
         """The observations when no more space is being freed, or after 5 s."""
@@ -361,7 +413,7 @@ class DiskSurvey:
                 self._begun_at = now
 
     def survey(
-        self, observations: SignalObservations, outcomes: Sequence[Outcome]
+        self, observations: SignalObservations, functions: Sequence[ReclaimResult]
     ) -> tuple[Attribution, ...]:
         """What the bytes are used for now.
 
@@ -406,8 +458,9 @@ class DiskSurvey:
             filesystems=spaces,
             unseen=unseen,
             caches=caches_below([volumes], places.caches, self._counting),
+            frees=places.frees,
         )
-        return attribute(observations, outcomes, measured)
+        return attribute(observations, functions, measured)
 
 
 def _content_beside(store: str) -> str:

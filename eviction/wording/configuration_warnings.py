@@ -38,7 +38,7 @@ class Finding:
     """What is wrong or risky."""
 
     check: str
-    """The name of the check; `eviction/README.md` lists them."""
+    """The name of the check; `reclaimd help NAME` explains it."""
     sentence: str
     """What is wrong."""
     evidence: str

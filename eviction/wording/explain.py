@@ -9,19 +9,20 @@ hard thresholds. Where our mark is below the kubelet's for the same signal, the 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from eviction.decision.thresholds import is_coming, short_of_min_reclaim
 from eviction.records.attribution import Attribution
-from eviction.records.json_shapes import Count
-from eviction.records.pass_json import MOST_REPORTED, shortened
-from eviction.records.passes import Pass, PassResult
+from eviction.records.json_shapes import Count, shortened
+from eviction.records.pass_json import MOST_REPORTED
+from eviction.records.passes import Pass, PassResult, remarks_on
 from eviction.types import Threshold
 from eviction.wording.log import escaped
 from eviction.wording.tables import against_its_mark, amount, table
-from reclaim.types import Outcome, Reason, Result
+from reclaim.types import Kind, Outcome, Reason, Result
 from signals.quantity import counted, format_bytes, format_duration
 from signals.types import FilesystemRole, Signal, SignalObservation, SignalObservations, order_of
 
@@ -46,6 +47,11 @@ REASONS: dict[str, str] = {reason: reason.words for reason in Reason} | {
     "newest_checkpoint": "is among the newest checkpoints of its container",
 }
 """What each reason says, also those of the functions that are off until they are named."""
+
+
+PARTS = ("WHAT", "HOW MANY", "SIZE", "RECLAIMABLE", "BY, OR WHAT TO DO")
+FORESEEN_SECONDS = 3600.0  # beyond that, no fill goes on as it is
+WHICH: Mapping[str, str] = {Kind.CONTAINER: "dead ", Kind.SANDBOX: "dead ", Kind.IMAGE: "unused "}
 
 
 def lead_sentence(lead_seconds: float) -> str:
@@ -208,6 +214,29 @@ def reclaiming_sentence(threshold: Threshold, observation: SignalObservation | N
     return f"Attempting to reclaim {resource} (ReclaimPressure: {why})"
 
 
+def relief_sentence(record: Pass, acted_on: Threshold) -> str:
+    """What a pass that has relieved its threshold did, and how soon the kubelet would have
+    evicted."""
+    left = record.seconds_to_eviction
+    was = "below reclaimd's own mark"
+    if left == 0:
+        was = "at the kubelet's mark for eviction"
+    elif left is not None and left < FORESEEN_SECONDS:
+        was = f"{format_duration(round(left, 1))} from eviction"
+    kinds = Counter(
+        outcome.verdict.kind for outcome in record.removals if outcome.result is Result.REMOVED
+    )
+    things = ", ".join(
+        counted(number, f"{WHICH.get(kind, '')}{kind.replace('_', ' ')}")
+        for kind, number in kinds.items()
+    )
+    signal = acted_on.signal
+    gained = record.measured.inodes if signal.counts_inodes else record.measured.bytes
+    took = format_duration(record.timings.total_seconds)
+    removed = f"{things}, {amount(signal, gained)}, removed in {took}"
+    return f"{signal.filesystem} was {was}; {removed}{remarks_on(record)}"
+
+
 def names_of_removed(outcomes: Iterable[Outcome], result: Result = Result.REMOVED) -> str:
     """What was removed, such as `image a, image b and 12 more`, with at most 32 names and 18 KiB;
     empty if nothing was. `result`: PLANNED for what a dry run would have removed."""
@@ -224,22 +253,21 @@ def reason_in_words(reason: str) -> str:
     return REASONS.get(reason, reason.replace("_", " "))
 
 
-def in_words(
-    reason: str,
-    result: Result | None,
-    *,
-    frees_bytes: int | None,
-    needed_in_seconds: float | None,
-) -> str:
-    """Why an object is removed or kept; of one that would be removed also what is known
-    of its place in the order.
-    """
+def frees_in_words(result: str | None, *, freed: int, frees: int | None, size: int | None) -> str:
+    """What the disk has gained by the removal of an object, measured; or would gain: `~` where only
+    the runtime's size is known, which counts shared layers for each image."""
+    if result == Result.REMOVED:
+        return format_bytes(freed)
+    if result != Result.PLANNED or size is frees is None:
+        return "-"
+    return f"~{format_bytes(size or 0)}" if frees is None else format_bytes(frees)
+
+
+def in_words(reason: str, result: Result | None, *, needed_in_seconds: float | None) -> str:
+    """Why an object is removed or kept; of one that would be removed also when it is expected to be
+    needed again, if that had a say in its place."""
     words = reason_in_words(reason)
-    if result != Result.PLANNED:
-        return words
-    if frees_bytes is not None:
-        words += f"; frees {format_bytes(frees_bytes)}"
-    if needed_in_seconds is not None:
+    if result == Result.PLANNED and needed_in_seconds is not None:
         words += f"; expected to be needed again in {format_duration(round(needed_in_seconds))}"
     return words
 
@@ -247,36 +275,29 @@ def in_words(
 def outcome_cells(outcome: Outcome) -> dict[str, str]:
     """One object of a pass or a plan, by the heads of the table."""
     verdict = outcome.verdict
-    freed = "-"
-    why = in_words(
-        verdict.reason,
-        outcome.result,
-        frees_bytes=verdict.frees_bytes,
-        needed_in_seconds=verdict.needed_in_seconds,
-    )
-    if outcome.result is Result.REMOVED:
-        freed = f"{format_bytes(outcome.freed.bytes)}, {counted(outcome.freed.inodes, 'inode')}"
+    result = outcome.result
+    why = in_words(verdict.reason, result, needed_in_seconds=verdict.needed_in_seconds)
     return {
-        "RESULT": outcome.result or verdict.action,
+        "RESULT": result or verdict.action,
         "KIND": verdict.kind,
         "NAME": shortened(verdict.name),
         "SIZE": "-" if verdict.size_bytes is None else format_bytes(verdict.size_bytes),
         "AGE": "-" if verdict.age_seconds is None else format_duration(verdict.age_seconds),
-        "FREED": freed,
+        "FREES": frees_in_words(
+            result,
+            freed=outcome.freed.bytes,
+            frees=verdict.frees_bytes,
+            size=verdict.size_bytes,
+        ),
         "REASON": verdict.reason,
-        "RULE": verdict.rule,
+        "RULE": verdict.rule.words,
         "IN WORDS": f"{why}; {outcome.error}" if outcome.error else why,
     }
 
 
 def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> list[str]:
-    """Removed and kept objects, each with the reason; without what was freed
-    where nothing was removed.
-    """
+    """Removed and kept objects, each with the reason."""
     rows = [outcome_cells(outcome) for outcome in outcomes]
-    if all(row["FREED"] == "-" for row in rows):
-        for row in rows:
-            del row["FREED"]
     return table([[*rows[0]], *([*row.values()] for row in rows)], width) if rows else []
 
 
@@ -294,27 +315,31 @@ def counts_table(kept: Iterable[Outcome], width: int | None = None) -> list[str]
     return table(rows, width)
 
 
-def attribution_lines(attribution: Attribution, width: int | None = None) -> list[str]:
-    """What uses the bytes of a filesystem, and what can be done about each part."""
-    used = attribution.used
-    rows = [["ON DISK", "SHARE", "OBJECTS", "WHAT", "WHAT CAN BE DONE"]]
-    for share in attribution.shares:
-        size = format_bytes(share.bytes)
-        rows.append(
-            [
-                f">= {size}" if share.at_least else size,
-                f"{100 * share.bytes / used:.0f}%" if used else "-",
-                "-" if share.objects is None else str(share.objects),
-                share.use.words,
-                share.remedy,
-            ]
+def attribution_lines(
+    attributions: Iterable[Attribution], width: int | None = None
+) -> Iterator[str]:
+    """What uses the bytes of each filesystem, what may be freed of it and by which functions, and
+    what to do about parts of which they free nothing."""
+    for attribution in attributions:
+        yield ""
+        yield (
+            f"where the bytes are: {format_bytes(attribution.used)} of"
+            f" {format_bytes(attribution.capacity)} used on {escaped(attribution.path)}"
+            f" ({', '.join(attribution.filesystems)})"
         )
-    head = (
-        f"where the bytes are: {format_bytes(used)} of {format_bytes(attribution.capacity)} used on"
-        f" {escaped(attribution.path)} ({', '.join(attribution.filesystems)})"
-    )
-    remarks = [f"note: {escaped(remark.sentence)}" for remark in attribution.remarks]
-    return [head, *table(rows, width), *remarks]
+        rows = [
+            (
+                share.use.words,
+                "-" if share.objects is None else str(share.objects),
+                f"{'>= ' if share.at_least else ''}{format_bytes(share.bytes)}",
+                format_bytes(share.reclaimable) if share.reclaimable else "-",
+                ", ".join(share.by) or share.remedy,
+            )
+            for share in attribution.shares
+        ]
+        yield from table([PARTS, *rows], width)
+        for remark in attribution.remarks:
+            yield f"note: {escaped(remark.sentence)}"
 
 
 def pass_lines(record: Pass, width: int | None = None) -> list[str]:
@@ -331,13 +356,8 @@ def pass_lines(record: Pass, width: int | None = None) -> list[str]:
     lines.append(f"{record.result}: {escaped(record.reason)}")
     if record.result in (PassResult.SATISFIED, PassResult.NOT_ENOUGH):
         lines.append(
-            f"measured {format_bytes(record.measured.bytes)} and"
-            f" {counted(record.measured.inodes, 'inode')}, nominal"
-            f" {format_bytes(record.nominal_bytes)}; took"
-            f" {format_duration(timings.total_seconds)} (lists"
+            f"took {format_duration(timings.total_seconds)} (lists"
             f" {format_duration(timings.list_seconds)}, removals"
             f" {format_duration(timings.remove_seconds)})"
         )
-    for attribution in record.attributions:
-        lines += ["", *attribution_lines(attribution, width)]
-    return lines
+    return [*lines, *attribution_lines(record.attributions, width)]

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum
@@ -27,6 +28,7 @@ from functools import partial, partialmethod
 from queue import SimpleQueue
 from typing import Any, TextIO
 
+from eviction.printable import escaped as escaped
 from eviction.records.observations_json import timestamp
 from reclaim.workers import Workers
 from signals.clock import Clock
@@ -34,6 +36,7 @@ from signals.clock import Clock
 QUEUE_BYTES = 4 << 20
 END_SECONDS = 1.0
 REPEAT_SECONDS = 60.0
+FOR_PROGRAMS = frozenset({"result", "status", "why", "record", "attribution"})
 
 
 class Level(IntEnum):
@@ -116,7 +119,7 @@ class Log:
             document = {"time": time, "level": word, "message": sentence, **fields}
             line = json.dumps(document, default=str)
         else:
-            line = f"{escaped(sentence)}{_as_text(fields)}"
+            line = escaped(sentence) + "".join(_unsaid(sentence, fields))
             if not self.journal:
                 line = f"{time} {word:7} {line}"
         return f"<{level.value}>{line}\n" if self.journal else f"{line}\n"
@@ -210,19 +213,15 @@ def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:
     return environment.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
-def escaped(text: str) -> str:
-    """The text, with a Python escape for each character that is not printable."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode()
-        for c in text
-    )
-
-
-def _as_text(fields: Mapping[str, Any]) -> str:
-    shown = ((key, value) for key, value in fields.items() if not isinstance(value, dict | list))
-    return "".join(f" {key}={_quoted(value)}" for key, value in shown)
+def _unsaid(sentence: str, fields: Mapping[str, Any]) -> Iterator[str]:
+    """The fields for people: without those whose value the sentence has, and those for programs,
+    whose meaning it has."""
+    said = sentence.replace("_", " ")
+    for key, value in fields.items():
+        word = re.escape(str(value).replace("_", " "))
+        if key in FOR_PROGRAMS or (word and re.search(rf"(?<!\w){word}(?!\w)", said)):
+            continue
+        yield f" {key}={_quoted(value)}"
 
 
 def _quoted(value: Any) -> str:

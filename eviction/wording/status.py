@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import Literal, NamedTuple
 
-from eviction.decision.headroom import FillRates
+from eviction.decision.headroom import FillRates, headroom_seconds
 from eviction.records.json_shapes import (
     Count,
     Document,
@@ -20,6 +20,7 @@ from eviction.records.json_shapes import (
 from eviction.records.observations_json import ObservationJson, ThresholdJson, threshold_json
 from eviction.records.pass_json import BytesJson, FunctionJson, KindWord, PassJson
 from eviction.types import NodeCondition, Threshold
+from eviction.wording.explain import LadderMark
 from reclaim.evidence.states import Distrust, Why
 from reclaim.removals import Claim, StageId
 from reclaim.types import Amounts
@@ -111,6 +112,8 @@ class Status(Versioned):
     """Whether removals are only reported, and not made."""
     held_off: str | None = None
     """Why nothing may be removed now; null if removals are allowed."""
+    pause_left_seconds: Seconds = 0.0
+    """How much longer an operator's pause lasts; 0 without one."""
     doing: str | None = None
     """What it is doing; null while it only watches."""
     stalled_seconds: Seconds = 0.0
@@ -142,6 +145,8 @@ class Status(Versioned):
     """The last observations, in the order of the signals."""
     thresholds: list[ThresholdStatusJson] = field(default_factory=list)
     """The thresholds in force."""
+    ladder: tuple[LadderMark, ...] = ()
+    """Our marks and the kubelet's, as a filling filesystem reaches them."""
     functions: dict[str, FunctionTotalJson] = field(default_factory=dict)
     """What each reclaim function has done, by its name."""
     passes: list[PassJson] = field(default_factory=list)
@@ -157,6 +162,8 @@ class NodeStatus(NamedTuple):
     """The last ones; None before the first."""
     now: float = 0.0
     """Monotonic seconds."""
+    wall: float = 0.0
+    """The same moment, in seconds since the epoch."""
     removal_in_flight_seconds: float = 0.0
     """Since the oldest unanswered removal was sent."""
     threads_not_started: int = 0
@@ -188,24 +195,11 @@ def pod_directories(doubt: Distrust | None) -> PodDirectories:
 def threshold_statuses(
     thresholds: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates
 ) -> list[ThresholdStatusJson]:
-    """Each with the seconds until it would be met at the present fill rate. A jump does not count
-    as a rate, and a fill that has stopped counts less with each second, and not at all after 30."""
-    statuses = []
-    for threshold in thresholds:
-        signal = threshold.signal
-        headroom_seconds = None
-        observation = observations.signals.get(signal)
-        if observation is not None:
-            mark = threshold.mark(observation.capacity)
-            needed = observation.needed if threshold.hard else 0
-            above = observation.available - max(mark, needed)
-            filesystem = observation.filesystem
-            if above < 0:
-                headroom_seconds = 0.0
-            elif filesystem is not None:
-                fill = fill_rates.get((filesystem.device_id, signal.counts_inodes))
-                if fill is not None and fill.rate > 0:
-                    headroom_seconds = round(above / fill.rate, 3)
-        document = threshold_json(threshold, observations)
-        statuses.append(ThresholdStatusJson.of(document, headroom_seconds=headroom_seconds))
-    return statuses
+    """Each with the seconds until it would be met."""
+    return [
+        ThresholdStatusJson.of(
+            threshold_json(threshold, observations),
+            headroom_seconds=headroom_seconds(threshold, observations, fill_rates),
+        )
+        for threshold in thresholds
+    ]

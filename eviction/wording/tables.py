@@ -3,8 +3,7 @@ for people. Decides nothing.
 
 In a pipe, a table has all columns, and lines of any length. On a terminal, it fits the width:
 
-* Texts wrap within their column. Names are cut at the beginning, as the end of an image reference
-  says more; sentences in the history are cut at the end.
+* Texts wrap within their column. Names are cut in the middle, as their ends tell them apart.
 * If the columns at their narrowest are still too wide together, some are left out, in the order of
   `LEFT_OUT_FIRST`, until the rest fits. The first column is always kept.
 """
@@ -23,6 +22,7 @@ from eviction.decision.thresholds import (
     thresholds_met,
     usable,
 )
+from eviction.records.json_shapes import shortened
 from eviction.types import NodeCondition, Threshold
 from eviction.wording.log import escaped
 from signals.quantity import counted, format_bytes, format_duration
@@ -54,17 +54,18 @@ IS_OVER = {
 NAMES = frozenset({"NAME"})
 TEXTS = frozenset(
     {
-        "DEFAULT", "EXPECTED", "FIELD", "FILESYSTEM", "IN WORDS", "LAST CALL", "MARK", "MEASURED",
-        "OPTIONS", "ORIGIN", "REASON", "STATE", "TIME TO THE MARK", "VALUE", "WHAT",
-        "WHAT CAN BE DONE", "WHAT OF ITS NUMBERS CAN JUMP",
+        "BY, OR WHAT TO DO", "DEFAULT", "EXPECTED", "FIELD", "FILESYSTEM", "IN WORDS", "LAST CALL",
+        "MARK", "MEASURED", "OPTIONS", "ORIGIN", "REASON", "STATE", "TIME TO THE MARK", "VALUE",
+        "WHAT", "WHAT OF ITS NUMBERS CAN JUMP",
     }
 )  # fmt: skip
 """`NAMES`, `TEXTS`: the heads of the columns of names and of texts."""
 
 LEFT_OUT_FIRST = (
     "FILESYSTEM", "CAPACITY", "HEADROOM", "IN WORDS", "RULE", "AGE", "PASS", "INODES", "SECONDS",
-    "CALLS", "OBJECTS", "SHARE", "OPTIONS", "RESERVE", "DEFAULT", "ORIGIN", "NOW", "WHOSE",
+    "CALLS", "HOW MANY", "OPTIONS", "RESERVE", "DEFAULT", "ORIGIN", "NOW", "WHOSE",
     "PER GIB FREED", "REMOVED", "FREED", "SOONEST", "SIZE", "KIND", "SIGNAL", "MARK", "REASON",
+    "FREES",
 )  # fmt: skip
 """The columns that a table leaves out on a narrow terminal, in this order."""
 
@@ -164,8 +165,7 @@ def _fitted(head: str, cell: str, width: int) -> list[str]:
     if len(cell) <= width or head not in NAMES | TEXTS:
         return [cell]
     if head in NAMES:
-        # In the history, a pass has a sentence in place of a name.
-        return [f"{cell[: width - 1]}…" if " " in cell else f"…{cell[len(cell) - width + 1 :]}"]
+        return [shortened(cell, width)]
     return _Text(width).wrap(cell)
 
 

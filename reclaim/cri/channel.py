@@ -50,6 +50,7 @@ from h2.settings import SettingCodes, Settings
 
 from reclaim.cri.status import CallError, Code
 from reclaim.types import NEVER
+from signals.quantity import reason_of
 
 _RECEIVE_BYTES = 65536
 _IDLE_READS = 4  # a server that sends more on an idle connection is disconnected
@@ -321,7 +322,7 @@ def _words(error: Exception) -> str:
         return _HUNG_UP
     if isinstance(error, H2Error) and not isinstance(error, ProtocolBroken):
         return f"the server violated HTTP/2: {type(error).__name__}: {error}".rstrip(". ")
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return reason_of(error)
 
 
 # ---- HTTP/2, without I/O

@@ -24,6 +24,7 @@ from reclaim.evidence.states import (
 from reclaim.trust import directory_at
 from reclaim.types import ReclaimError
 from reclaim.workers import Answer, ReadingsInTime
+from signals.quantity import reason_of
 
 
 class KubeletDirectories:
@@ -43,7 +44,7 @@ class KubeletDirectories:
         try:
             return self._timed(self._pod_states)
         except (OSError, ReclaimError) as error:
-            why = getattr(error, "strerror", None) or str(error)
+            why = reason_of(error)
         return PodStates(doubt=distrust(Why.UNREADABLE, f"{self.path} cannot be read ({why})"))
 
     def pod_directories(self) -> PodDirectories | None:

@@ -4,8 +4,7 @@ Unknown is in use: if one process cannot be looked at, or may be hidden, there i
 seen from the first PID namespace, and from that of the container runtime, as what it starts is in
 its namespace or below (pid_namespaces(7)).
 
-Sources: proc(5), for `/proc/pid/fd`, `cwd`, `maps` and `locks`; ptrace(2) on what may be read of
-another process (`PTRACE_MODE_READ_FSCREDS`).
+Source: proc(5), for `/proc/pid/cwd`, `maps` and `locks`.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from typing import NamedTuple
 
 from reclaim.types import ReclaimError
 from signals.mounts import Mount, mount_holding, read_mounts
+from signals.open_files import PROC, open_files, processes
 
-PROC = "/proc"
 # PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
 SHOWN_TO_ALL = (None, "", "0", "off")  # values of the option hidepid
@@ -50,12 +49,13 @@ def files_in_use(runtime_path: str, proc: str = PROC) -> FilesInUse:
     try:
         if not _sees_all(runtime_path):
             raise ReclaimError(f"{NOT_KNOWN}: not all processes are seen here (hostPID, hidepid)")
-        for pid in filter(str.isdigit, os.listdir(proc)):
+        for pid in processes(proc):
             with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-                own = proc == PROC and int(pid) == os.getpid()
-                numbers = [] if own else os.listdir(f"{proc}/{pid}/fd")
-                for link in (*(f"fd/{number}" for number in numbers), *ITS_DIRECTORIES):
-                    with suppress(FileNotFoundError):  # it was closed; a kernel thread has none
+                if proc != PROC or pid != os.getpid():
+                    found = open_files(pid, proc, raised=OSError)
+                    files.update((status.st_dev, status.st_ino) for _, status in found)
+                for link in ITS_DIRECTORIES:
+                    with suppress(FileNotFoundError):  # a kernel thread has none
                         status = os.stat(f"{proc}/{pid}/{link}")
                         files.add((status.st_dev, status.st_ino))
                 with open(f"{proc}/{pid}/maps", "rb") as maps:

@@ -88,7 +88,7 @@ PodDirectories = Mapping[str, PodDirectory]
 
 
 class Why(StrEnum):
-    """Why the kubelet's directories are not trusted; `reclaim/README.md` documents each word."""
+    """Why the kubelet's directories are not trusted; `docs/functions.md` documents each word."""
 
     UNREADABLE = "unreadable"
     NOT_COMPARED = "not_compared"

@@ -29,6 +29,7 @@ from reclaim.trust import directory_at, directory_refusal, owner_only_refusal
 from reclaim.types import Action, Plan, RemovalFailed, RuntimeUnavailable, Verdict
 from reclaim.workers import Answer, in_time
 from signals.clock import Clock
+from signals.quantity import reason_of
 from signals.types import FilesystemRole
 
 BALLAST = "ballast"
@@ -70,9 +71,7 @@ def refused(settings: BallastSettings, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BallastRefused(
-            f"{settings.path} cannot be {what}: {error.strerror or error}"
-        ) from error
+        raise BallastRefused(f"{settings.path} cannot be {what}: {reason_of(error)}") from error
 
 
 @contextmanager
@@ -219,6 +218,4 @@ class BallastRelease(Stage):
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise RuntimeUnavailable(
-                f"{path} cannot be looked for: {error.strerror or error}"
-            ) from error
+            raise RuntimeUnavailable(f"{path} cannot be looked for: {reason_of(error)}") from error

@@ -160,8 +160,9 @@ class KubeletEndpoint:
                 "is needed to verify the kubelet's certificate, unless that is waived",
             )
         if self.server_name and not _SERVER_NAME.fullmatch(self.server_name):
+            allowed = "must be a host name or an IP address, or empty"
             raise InvalidEndpoint(
-                "kubeletServerName", "must be a host name or an IP address, or empty"
+                "kubeletServerName", f"{allowed}, but it was {self.server_name!r}"
             )
 
     @property

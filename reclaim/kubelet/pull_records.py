@@ -36,6 +36,7 @@ from reclaim.evidence.references import ImageIndex, names_sandbox_image
 from reclaim.trust import directory_refusal
 from reclaim.types import NEVER, Container, Image, ReclaimError
 from reclaim.workers import ReadingsInTime
+from signals.quantity import reason_of
 
 PREFIX = "sha256-"
 UNFINISHED = ".tmp"
@@ -89,7 +90,7 @@ def pull_records(
     try:
         return in_time(lambda: _read(root, containers))
     except (OSError, ReclaimError, ValueError, RecursionError) as error:
-        why = getattr(error, "strerror", None) or str(error)
+        why = reason_of(error)
         return PullRecords(
             problem=f"the kubelet's records of pulls in {root}/image_manager are not known: {why}"
         )

@@ -34,6 +34,7 @@ from typing import NamedTuple
 from reclaim.pod_logs.names import FileIdentity, is_entry_name, printable
 from reclaim.types import ReclaimError
 from reclaim.workers import in_time
+from signals.quantity import reason_of
 
 OpenBeneath = Callable[[int, bytes], int]
 """Opens the directory of this name beneath an opened directory and returns a descriptor,
@@ -102,7 +103,7 @@ def examine_directory(path: str, what: str) -> None:
     try:
         problem = "it is read-only here (systemd: ReadWritePaths=)" if in_time(is_read_only) else ""
     except OSError as error:
-        problem = error.strerror or str(error)
+        problem = reason_of(error)
     if problem:
         raise ReclaimError(f"{what} below {path} cannot be removed: {problem}")
 

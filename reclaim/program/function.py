@@ -2,7 +2,7 @@
 
 A pass runs the program once. *Removed* means that it exited with 0; what it achieved is what the
 filesystem has gained, measured as after any removal. A dry run asks it for a plan instead. What a
-program is told, and what its plan looks like, is on the page (`reclaim/README.md`, Programs of
+program is told, and what its plan looks like, is on the page (`docs/functions.md`, Programs of
 your own).
 
 **Its file.** Nobody untrusted could have put it there, and the file that was checked is the one
@@ -52,6 +52,7 @@ from reclaim.trust import owner_only_refusal, trusts
 from reclaim.types import Action, Plan, RemovalFailed, Rule, Verdict
 from reclaim.workers import Answer, in_time
 from signals.clock import Clock
+from signals.quantity import reason_of
 from signals.types import FilesystemRole
 
 PROGRAM = "program"
@@ -284,9 +285,7 @@ def _in_time(path: str, look: Callable[[], Answer]) -> Answer:
     try:
         return in_time(look, of=path)
     except OSError as error:
-        raise RemovalFailed(
-            f"the program {path} cannot be used: {error.strerror or error}"
-        ) from error
+        raise RemovalFailed(f"the program {path} cannot be used: {reason_of(error)}") from error
 
 
 def _opened(path: str) -> FileIO:
@@ -402,7 +401,7 @@ class ProgramRun:
                 )
         except OSError as error:
             self._descriptors.close()
-            raise self._not_started(error.strerror or str(error)) from error
+            raise self._not_started(reason_of(error)) from error
         self.pid = self._supervisor.pid
         self._poll = select.poll()
         self._poll.register(self._news, select.POLLIN)

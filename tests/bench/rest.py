@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from signals.types import FilesystemRole, FsLayout
 from signals.watcher import FsWatcher
 from tests.bench.effort import Effort

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from eviction.drill.measurement.measurements import (
+from eviction.drill.measurements import (
     ConditionPeriod,
     Episode,
     MeasuredFilesystem,

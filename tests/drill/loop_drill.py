@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from eviction.drill.runtime.private_mounts import (
+from eviction.drill.private_mounts import (
     EmbeddedNodeError,
     enter_private_mounts,
     unmount,
@@ -101,9 +101,9 @@ def loop_drill(file: str, fstype: str) -> Any:
 def main(file: str, fstype: str) -> None:
     """Enters the mount namespace before anything starts a thread."""
     mounted = enter_private_mounts()
-    from eviction.drill.node.embedded_node import EmbeddedNode
+    from eviction.drill.embedded import Drill
+    from eviction.drill.embedded_node import EmbeddedNode
     from eviction.drill.report.document import report_of
-    from eviction.drill.run.embedded import Drill
 
     class LoopNode(EmbeddedNode):
         """The node of a scenario on loop devices."""
@@ -116,7 +116,7 @@ def main(file: str, fstype: str) -> None:
             mount_loop(disk, fstype, spec.size_bytes, spec.inodes)
 
     with LoopNode(read_scenario(file), mounted) as node:
-        result = Drill(node.scenario, node, Log(time.time, stream=io.StringIO())).run()
+        result = Drill(node, Log(time.time, stream=io.StringIO())).run()
     print(json.dumps(to_json(report_of(result))))
 
 

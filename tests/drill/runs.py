@@ -6,10 +6,10 @@ import io
 import time
 from functools import cache
 
-from eviction.drill.judgement.judge import DrillResult
-from eviction.drill.node.embedded_node import EmbeddedNode
+from eviction.drill.embedded import Drill
+from eviction.drill.embedded_node import EmbeddedNode
+from eviction.drill.judge import DrillResult
 from eviction.drill.report.document import DrillReportJson, report_of
-from eviction.drill.run.embedded import Drill
 from eviction.drill.scenario import Scenario, find_scenario
 from eviction.records.json_shapes import to_json
 from eviction.wording.log import Log
@@ -20,7 +20,7 @@ from tests.schemas import assert_as_described
 def run(scenario: Scenario) -> DrillResult:
     """One run on an embedded node."""
     with EmbeddedNode(scenario, MOUNTS.how) as embedded:
-        return Drill(scenario, embedded, Log(time.time, stream=io.StringIO())).run()
+        return Drill(embedded, Log(time.time, stream=io.StringIO())).run()
 
 
 @cache

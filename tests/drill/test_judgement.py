@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eviction.drill.judgement.judge import Check, Response, judge, judge_real, would_start
-from eviction.drill.measurement.measurements import (
+from eviction.drill.judge import Check, Response, judge, judge_real, would_start
+from eviction.drill.measurements import (
     ConditionPeriod,
     Episode,
     MeasuredRemoval,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from eviction.configuration.strict_yaml import read_document
-from eviction.drill.judgement.judge import judge
+from eviction.drill.judge import judge
 from eviction.drill.report.page import junit_xml, page
 from eviction.drill.scenario import Expectation, find_scenario, library
 from tests.drill.runs import report_of_run, run_of

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.measurement.measurements import ConditionPeriod, Episode, Measurements
-from eviction.drill.measurement.observer import (
+from eviction.drill.measurements import ConditionPeriod, Episode, Measurements
+from eviction.drill.observer import (
     LARGEST_SAMPLES,
     InventoryPoller,
     Observer,
     take_inventory,
 )
-from eviction.drill.node.embedded_node import until_answered
 from eviction.types import NodeCondition
 from reclaim.types import Image, PodSandbox, PodSandboxState, RuntimeUnavailable
 from signals.types import (
@@ -150,7 +149,7 @@ def test_everything_that_is_listed_has_its_name(runtime: MemoryRuntime, tmp_path
     directory that does not exist has no logs; one that cannot be listed is an error."""
     (tmp_path / "default_web_uid").mkdir()
     (tmp_path / "default_web_uid" / "file").touch()
-    objects, ready_pods = take_inventory(runtime, str(tmp_path))
+    objects, ready_pods, _ = take_inventory(runtime, str(tmp_path))
     assert objects == {
         ("sandbox", "s1"): "default/web#0",
         ("sandbox", "s2"): "default/job#0",
@@ -195,16 +194,3 @@ def test_an_unreachable_runtime_has_removed_nothing(runtime: MemoryRuntime, tmp_
     poller.stop()
     assert (measured.removals, measured.ended_pods, len(measured.faults)) == ([], [], 1)
     assert (measured.lists_apart_seconds or 0.0) >= 0.1
-
-
-def test_a_call_is_repeated_until_the_runtime_answers() -> None:
-    """After two failures and two pauses the third call is answered."""
-    refusals = [RuntimeUnavailable("starting"), RuntimeUnavailable("starting")]
-
-    def ask() -> str:
-        if refusals:
-            raise refusals.pop()
-        return "third"
-
-    assert until_answered(ask) == "third"
-    assert refusals == []

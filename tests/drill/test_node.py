@@ -6,14 +6,15 @@ import glob
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple, get_args
 
 import pytest
 
-from eviction.drill.node.embedded_node import EmbeddedNode
-from eviction.drill.pressure.schedule import PressurePeriod, PressureSchedule
-from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of
+from eviction.drill.embedded import configuration_of, grower_on
+from eviction.drill.embedded_node import EmbeddedNode
 from eviction.drill.scenario import PodState, Scenario
+from eviction.drill.schedule import PressurePeriod, PressureSchedule
 from eviction.engine.node import Node
 from reclaim.types import ContainerState, PodSandboxState
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
@@ -34,7 +35,7 @@ def built(made: Scenario) -> Iterator[tuple[EmbeddedNode, Node]]:
     """The embedded node, and a `Node` of the product for it. Nothing of it is left."""
     need_mounts()
     with EmbeddedNode(made, MOUNTS.how) as embedded:
-        node = Node(configuration_of(made, embedded))
+        node = Node(configuration_of(embedded))
         try:
             assert node.locate() is None
             yield embedded, node
@@ -104,11 +105,10 @@ def test_the_product_detects_the_layout(
 
 
 class Pressed(NamedTuple):
-    """A node on which pressures have ended; what is held open still is until the growers are
-    freed."""
+    """A node on which pressures have ended; what is held open still is until they are freed."""
 
     embedded: EmbeddedNode
-    growers: EmbeddedGrowers
+    schedule: PressureSchedule
     periods: list[PressurePeriod]
     before: os.statvfs_result
 
@@ -125,12 +125,12 @@ def pressed(*pressures: dict[str, Any]) -> Iterator[Pressed]:
     """Runs these pressures to their end."""
     made = scenario(node={"pods": PODS}, pressure=list(pressures))
     with built(made) as (embedded, _):
-        before, growers = os.statvfs(embedded.root_directory), EmbeddedGrowers(embedded)
-        schedule = PressureSchedule(made.pressures, growers)
+        before = os.statvfs(embedded.root_directory)
+        schedule = PressureSchedule(made.pressures, partial(grower_on, embedded))
         schedule.start(0.0)
         assert came_true(lambda: not schedule.running)
-        yield Pressed(embedded, growers, list(schedule.periods), before)
-        growers.free()
+        yield Pressed(embedded, schedule, list(schedule.periods), before)
+        schedule.free()
 
 
 FILLS = {**document()["pressure"], "rate": "80Mi", "amount": "3Mi"}
@@ -155,7 +155,7 @@ def test_a_pressure_takes_its_amount(pressure: dict[str, Any], written: int) -> 
     """The bytes or files are missing from the filesystem, also when it is no longer held."""
     with pressed(pressure) as run:
         assert [period.written for period in run.periods] == [written]
-        run.growers.free()
+        run.schedule.free()
         assert run.taken[pressure["grows"] == "inodes"] >= written
 
 
@@ -164,7 +164,7 @@ def test_a_pressure_ends_when_the_disk_is_full_or_its_time_is_over(change: dict[
     """With `remains: false` the space is free again, but for a directory."""
     with pressed({**FILLS, "rate": "1Gi", "remains": False, **change}) as run:
         assert run.periods[0].written > 10 * MIB
-        run.growers.free()
+        run.schedule.free()
         assert run.taken[0] <= 2 * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -186,7 +186,7 @@ def test_a_file_is_held_open_or_deleted_until_the_growers_are_closed(file: str) 
         assert os.path.exists(path) == (file != "deleted")
         assert holders(path) == int(file != "closed")
         assert run.taken[0] >= 3 * MIB
-        run.growers.free()
+        run.schedule.free()
         assert (run.taken[0] < MIB) == (file == "deleted")
 
 

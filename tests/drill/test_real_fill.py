@@ -1,10 +1,9 @@
-"""The fill of a real node: its plan, what is refused, what is found there before, and the process
-that fills a directory and gives it back."""
+"""The fill of a real node: its plan, what is refused, what is found there before, and what fills a
+directory and gives it back."""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,12 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from eviction.drill.pressure.fill_program import PREFIX, Order
-from eviction.drill.pressure.real_fill_plan import plan_fill, plan_lines
-from eviction.drill.pressure.schedule import Fill
-from eviction.drill.run.real import foreign_entries, mount_point, traces
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.growers import PREFIX, Bytes, Files, Grower
+from eviction.drill.private_mounts import unmount
+from eviction.drill.real import foreign_entries, mount_point, traces
+from eviction.drill.real_fill_plan import plan_fill, plan_lines
 from eviction.drill.scenario import Grows, ScenarioError
+from eviction.drill.schedule import PressureSchedule
 from eviction.types import Threshold
 from signals.types import (
     KUBELET_SIGNALS,
@@ -131,18 +130,24 @@ def left(disk: Path) -> tuple[int, int]:
     return found.f_bavail * found.f_frsize, found.f_ffree
 
 
-def filled(disk: Path, grows: Grows, *arguments: Any) -> Fill:
-    """Fills, and waits until it is done."""
-    made = Fill(Order(str(disk), grows, *arguments))
-    assert came_true(lambda: not made.goes_on())
+def filled(disk: Path, grows: Grows, *arguments: int) -> Grower:
+    """Fills until it is done."""
+    kind, names = (
+        (Files if grows == "inodes" else Bytes),
+        ("rate", "amount", "reserve", "file_bytes"),
+    )
+    fields: dict[str, Any] = dict(zip(names, arguments, strict=False))
+    made = kind(path=str(disk), file="unnamed", **fields)
+    while made.goes_on():
+        pass
     return made
 
 
 @pytest.mark.parametrize(
     ("grows", "arguments", "taken"),
     [
-        pytest.param("bytes", (0, 5 * MIB, 0), (5 * MIB, 1), id="bytes reserved at once"),
-        pytest.param("bytes", (100 * MIB, 5 * MIB, 0), (5 * MIB, 1), id="bytes written"),
+        pytest.param("bytes", (0, 5 * MIB), (5 * MIB, 1), id="bytes reserved at once"),
+        pytest.param("bytes", (100 * MIB, 5 * MIB), (5 * MIB, 1), id="bytes written"),
         pytest.param("inodes", (0, 400, 0, 4096), (400 * 4096, 401), id="files and a directory"),
         pytest.param("bytes", (0, sys.maxsize, 20 * MIB), (12 * MIB, 1), id="bytes but a reserve"),
         pytest.param("inodes", (0, sys.maxsize, 700), (0, 299), id="inodes but a reserve"),
@@ -161,36 +166,17 @@ def test_what_was_filled_has_no_name_and_is_given_back(
     assert len(os.listdir(disk)) == (grows == "inodes")
     made.free()
     made.free()
-    assert (left(disk), made.problem) == (before, "")
-
-
-def test_what_grows_is_stopped_in_the_middle_and_held(disk: Path) -> None:
-    """SIGTERM ends the writing although it is blocked in the parent, as it is in a drill on a real
-    node."""
-    before = left(disk)
-    old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    try:
-        made = Fill(Order(str(disk), "bytes", 2 * MIB, 30 * MIB))
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, old)
-    assert came_true(lambda: left(disk)[0] < before[0])
-    written = made.stop()
-    assert 0 < written < 30 * MIB
-    assert before[0] - left(disk)[0] == written
-    made.free()
-
-
-def test_a_fill_that_fails_has_a_problem(disk: Path) -> None:
-    """Killed, its space is free again; in a directory that is not there nothing was written."""
-    before = left(disk)
-    made = filled(disk, "bytes", 0, 5 * MIB, 0)
-    os.kill(made._process.pid, signal.SIGKILL)
-    assert came_true(lambda: made.problem != "")
-    assert "killed" in made.problem
     assert left(disk) == before
-    made.free()
-    absent = Fill(Order(str(disk / "absent"), "bytes", 0, MIB))
-    assert not absent.goes_on()
-    assert "No such file or directory" in absent.problem
-    assert absent.stop() == 0
-    absent.free()
+
+
+def test_a_pressure_that_fails_has_a_problem(disk: Path) -> None:
+    """In a directory that is not there nothing is written."""
+    made = scenario(pressure=BYTES)
+    schedule = PressureSchedule(
+        made.pressures,
+        lambda each, _: Bytes(path=str(disk / "absent"), file="unnamed", rate=each.rate, amount=1),
+    )
+    schedule.start(0.0)
+    assert came_true(lambda: not schedule.running)
+    assert schedule.problem == "No such file or directory"
+    schedule.free()

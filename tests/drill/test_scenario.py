@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from eviction.configuration.models import Model
 from eviction.configuration.strict_yaml import read_document
-from eviction.drill.run.embedded import describe_fault, failpoint_of
+from eviction.drill.embedded import describe_fault, failpoint_of
 from eviction.drill.scenario import (
     GONE_FIELDS,
     ConditionExpectation,
@@ -46,7 +46,7 @@ from tests.mutations import mutations
 from tests.nodes import faults
 from tests.nodes.faults import CODES
 from tests.nodes.full_server import METHODS
-from tests.pages import DRILL, code_blocks
+from tests.pages import DOCS, code_blocks
 from tests.schemas import problems, schema_of, validator
 
 HERE = Path(__file__).parent
@@ -133,7 +133,7 @@ def fault(action: FaultAction, **fields: Any) -> Fault:
 def test_every_fault_is_one_of_the_embedded_runtime() -> None:
     """Each action on a method is a failpoint of its own, with its number of calls and a
     description; each code is one of gRPC, each method one of the runtime."""
-    assert set(get_args(Method)) <= {method.name for method in METHODS}
+    assert set(get_args(Method)) <= set(METHODS)
     assert {code.name for code in Code if code is not Code.OK} == CODES.keys()
     for code in CODES:
         assert code in str(failpoint_of(fault("fail", method="RemoveImage", code=code)))
@@ -165,7 +165,7 @@ def test_a_scenario_is_found_by_its_name_or_path(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(json.dumps(document()))
     assert find_scenario(str(path)) == scenario()
-    (example,) = code_blocks(DRILL, "yaml")
+    (example,) = code_blocks(DOCS / "drill.md", "yaml")
     path.write_text(example)
     assert find_scenario(str(path)).faults
 

@@ -33,7 +33,7 @@ from typing import Self
 
 import pytest
 
-from eviction.drill.runtime.private_mounts import libc, unmount
+from eviction.drill.private_mounts import libc, unmount
 from tests.sockets.mounts import need_mounts
 
 OPEN, STATFS = 14, 17

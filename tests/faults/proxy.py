@@ -18,7 +18,8 @@ from typing import Any, Self
 
 import grpc
 
-from eviction.drill.runtime.server import InjectedError
+from eviction.drill.server import InjectedError
+from reclaim.cri import cri_pb2
 from tests.nodes.full_server import METHODS
 from tests.nodes.method_faults import SeveralFaults
 
@@ -29,7 +30,7 @@ _LIMITS = (
     ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
     ("grpc.max_send_message_length", LARGEST_MESSAGE_BYTES),
 )
-_ANSWERS = {method.name: method.answer for method in METHODS}
+_ANSWERS = {method: getattr(cri_pb2, f"{method}Response") for method in METHODS}
 
 
 class Proxy:
@@ -66,7 +67,7 @@ class Proxy:
         trace: TracebackType | None,
     ) -> None:
         stopped = self._server.stop(grace=None)
-        self.failpoints.close()
+        self.failpoints.closed = True
         stopped.wait()
         self._workers.shutdown()
         self._behind.close()

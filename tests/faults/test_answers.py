@@ -233,7 +233,7 @@ MADE_BY_KUBELET = ("RunPodSandbox", "CreateContainer", "StartContainer")
 def storm(seed: int) -> Iterator[MethodFault]:
     """Five faults for every method, each with probability 0.1: an error before or after acting, a
     delay, a cut answer, and duplicate entries."""
-    methods = [each.name for each in METHODS if each.name not in MADE_BY_KUBELET]
+    methods = [each for each in METHODS if each not in MADE_BY_KUBELET]
     for number, method in enumerate(methods):
         code = CODES[("UNAVAILABLE", "DEADLINE_EXCEEDED", "UNKNOWN")[number % 3]]
         double = Distort(Distortion.DUPLICATE_ENTRIES)
@@ -312,6 +312,6 @@ def test_a_false_record_is_found(tmp_path: Path) -> None:
     (problem,) = problems_of_the_log(replace(record, reason="x" * LONGEST_LINE_BYTES))
     assert "bytes" in problem
     assert node.protected <= node.present()
-    node.runtime.remove_container(pb.RemoveContainerRequest(container_id=node.running))
+    node.runtime.answer(pb.RemoveContainerRequest(container_id=node.running))
     assert node.protected - node.present() == {node.running}
     node.close()

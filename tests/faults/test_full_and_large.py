@@ -16,7 +16,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from reclaim.cri.client import CriClient
 from reclaim.types import RuntimeUnavailable
 from signals.types import Signal

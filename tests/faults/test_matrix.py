@@ -51,7 +51,7 @@ def test_every_cell_has_a_row_or_a_reason_why_it_cannot_exist() -> None:
     """All methods that the client asks are resources, each resource has what makes it fail. No two
     rows have the same id; the suite has rows of every resource and every fault."""
     source = Path(client.__file__).read_text()
-    asked = {method.name for method in METHODS if f"pb.{method.name}Request(" in source}
+    asked = {method for method in METHODS if f"pb.{method}Request(" in source}
     assert {name for name in RESOURCES if name[0].isupper()} == asked
     assert INJECTORS.keys() == set(RESOURCES)
     for resource, cells in DOCUMENT["rows"].items():

@@ -17,7 +17,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from eviction.drill.report.timeline import Event, Lane, MarkLine, Series, chart_svg, lanes_svg
+from eviction.drill.report.timeline import (
+    GAP,
+    LEFT,
+    LINE,
+    PLOT,
+    RIM,
+    WIDTH,
+    Event,
+    Lane,
+    MarkLine,
+    chart_svg,
+    lanes_svg,
+)
 from signals.quantity import counted, format_bytes, format_duration
 from tests.bench.chart import chart
 from tests.bench.measure import Row, figure
@@ -34,6 +46,8 @@ DUEL_PICTURE = ROOT / "config" / "pictures" / "kubelet.svg"
 DUEL = ("1.36.2", "containerd 2.3.4", "ext4", 100)
 HEAD = ("Kubelet", "Runtime", "Filesystem", "MiB/s", *Responder)
 ABSENT = "-"
+ALL_RUNS = "all runs: DiskPressure, and above it each pod that was evicted"
+SQUARE = 12  # from one pod that was evicted to the next
 
 
 @dataclass(frozen=True)
@@ -97,11 +111,8 @@ class Recorded:
         ]
 
     def lanes(self, side: str) -> list[Lane]:
-        """DiskPressure, removals (of the kubelet each image, of reclaimd each
-        pass) and evictions.
-        """
+        """DiskPressure, and removals (of the kubelet each image, of reclaimd each pass)."""
         gone = [*self.said("kubelet", "Removing image"), *self.said("reclaimd", ".*removed")]
-        evicted = self.said("kubelet", ".*pod is evicted successfully")
         images = str(self.summary["images_before"] - self.summary["images_left"])
         if self.head["responder"] == Responder.RECLAIMD:
             images += f", in {len(gone)} pass{'es' * (len(gone) > 1)}"
@@ -110,7 +121,6 @@ class Recorded:
             Lane(
                 f"{side}: images removed", [Event(said, "image", at) for at, said in gone], images
             ),
-            Lane(f"{side}: pods evicted", [Event(said, "mark", at) for at, said in evicted]),
         ]
 
     @property
@@ -208,7 +218,7 @@ def picture(runs: Sequence[Recorded]) -> str:
     rows = []
     for node in nodes(runs):
         for who in Responder:
-            found = [run for run in runs if run.node == node and run.head["responder"] == who]
+            found = _of(runs, who, node)
             kubelet, runtime, filesystem, rate = node
             what = f"kubelet {kubelet}, {runtime}, {filesystem}, {rate} MiB/s: {who}"
             rows.append(
@@ -222,16 +232,17 @@ def picture(runs: Sequence[Recorded]) -> str:
 
 def duel_picture(runs: Sequence[Recorded]) -> str:
     """The root page's picture: of the node `DUEL`, a run of the kubelet alone and one with reclaimd
-    beside it. Of each side, that whose first byte is the median."""
+    beside it, of each side that whose first byte is the median; and the pods that were evicted in
+    all runs."""
     kubelet, runtime, filesystem, rate = DUEL
     alone, beside = (_median_run(runs, who) for who in (Responder.NOBODY, Responder.RECLAIMD))
     sides = {"A": alone, "B": beside}
+    node = f"Kubelet {kubelet}, {runtime}, {filesystem}, {alone.head['date'][:10]}"
     ended = max(run.ended for run in sides.values())
-    node = f"Kubelet {kubelet}, {runtime}, {filesystem}"
     lines = [
-        f"A, the kubelet alone: {_told(alone)}.",
-        f"B, with reclaimd beside it: {_told(beside)}.",
-        f"{node}; {alone.head['date'][:10]}, one run of {len(_of(runs, Responder.NOBODY))} each.",
+        ("a", f"A, the kubelet alone: {_told(alone)}."),
+        ("b", f"B, with reclaimd beside it: {_told(beside)}."),
+        ("soft", f"{node}; one run of {len(_of(runs, Responder.NOBODY))} each."),
     ]
     capacity, threshold = (
         alone.summary["capacity_bytes"],
@@ -242,21 +253,53 @@ def duel_picture(runs: Sequence[Recorded]) -> str:
         MarkLine(f"kubelet's mark {threshold}", alone.summary["mark_bytes"]),
         MarkLine(ours, beside.summary["own_mark_bytes"], "soft-mark"),
     ]
-    series = [
-        Series("A: the kubelet alone", alone.line(ended), "a"),
-        Series("B: with reclaimd", beside.line(ended), "b"),
-    ]
     room = f"bytes available on the disk (of {format_bytes(capacity)})"
     lanes = [lane for side, run in sides.items() for lane in run.lanes(side)]
     drawings = [
-        (room, chart_svg(room, ended, series, marks=marks)),
+        (
+            room,
+            chart_svg(room, ended, {"a": alone.line(ended), "b": beside.line(ended)}, marks=marks),
+        ),
         (
             "what happened",
-            lanes_svg("what happened", ended, lanes, axis="seconds since the file began to grow"),
+            lanes_svg("what happened", ended, lanes),
         ),
+        (ALL_RUNS, _all_runs(runs)),
     ]
     title = f"A disk fills at {rate} MiB/s: the kubelet alone, and with reclaimd"
     return sheet(title, lines, drawings)
+
+
+def _all_runs(runs: Sequence[Recorded]) -> str:
+    """A column for each run: whether the node had DiskPressure, and the pods that were evicted."""
+    parts, floor, there = [], 0, nodes(runs)
+
+    def text(x: float, y: float, words: str, style: str = "soft") -> None:
+        parts.append(f'<text class="{style}" x="{x:.1f}" y="{y:g}">{words}</text>')
+
+    for side, who in (("A", Responder.NOBODY), ("B", Responder.RECLAIMD)):
+        mine = [run for node in there for run in _of(runs, who, node)]
+        evicted = [run.summary["evicted"] for run in mine]
+        floor += SQUARE * (2 + max(map(len, evicted)))
+        text(LEFT - GAP, floor, side, "soft end")
+        text(RIM + GAP, floor, f"{counted(sum(map(len, evicted)), 'pod')} evicted")
+        size = f'width="{PLOT / len(mine) - 4:.1f}" height="{SQUARE - 2}"'
+        for place, run in enumerate(mine):
+            x = LEFT + PLOT * place / len(mine)
+            had = "mark" if run.summary["pressure"] else "grid"
+            for row, style in enumerate([had, *("container" for _ in evicted[place])]):
+                y = floor - 9 - SQUARE * row
+                parts.append(f'<rect class="{style}" x="{x:.1f}" y="{y}" {size}/>')
+    runtime = ""
+    for place, (_, above, filesystem, _) in enumerate(there):
+        x = LEFT + PLOT * place / len(there)
+        text(x, floor + LINE, filesystem)
+        if above != runtime:
+            text(x, floor + 2 * LINE, above)
+        runtime = above
+    size = f"{WIDTH:g} {floor + 3 * LINE:g}"
+    head = f'<svg viewBox="0 0 {size}" role="img" aria-label="{ALL_RUNS}">'
+    return "\n".join([head, *parts, "</svg>"])
 
 
 def _told(run: Recorded) -> str:
@@ -286,9 +329,11 @@ def _told(run: Recorded) -> str:
     )
 
 
-def _of(runs: Sequence[Recorded], who: Responder) -> list[Recorded]:
-    """The runs of one side of the picture."""
-    return [run for run in runs if run.node == DUEL and run.head["responder"] == who]
+def _of(
+    runs: Sequence[Recorded], who: Responder, node: tuple[str, str, str, int] = DUEL
+) -> list[Recorded]:
+    """The runs of one node and one responder."""
+    return [run for run in runs if run.node == node and run.head["responder"] == who]
 
 
 def _median_run(runs: Sequence[Recorded], who: Responder) -> Recorded:
@@ -323,7 +368,7 @@ def figures(
     runs: Sequence[Recorded], node: tuple[str, str, str, int], responder: Responder
 ) -> Figures | None:
     """Those of one node and one responder; None: no such run."""
-    found = [run for run in runs if run.node == node and run.head["responder"] == responder]
+    found = _of(runs, responder, node)
     if not found:
         return None
     first = _all(found, "first_freed_seconds")

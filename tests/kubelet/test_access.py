@@ -46,7 +46,7 @@ PATHS = {"Role": "roles", "RoleBinding": "rolebindings"}
 BELOW = 100 * MIB  # the mark, below what is available at first
 SHORT = 10 * MIB  # how far below the mark each fill ends
 NOT_SENT = "an event did not reach the API server"
-MET = "EvictionThresholdMet"
+MET = "ReclaimdThresholdMet"
 
 Access = Callable[[KubeletNode], dict[str, Any]]
 

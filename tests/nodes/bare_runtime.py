@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime import LayerSpec
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer
 from tests.sockets.cri_calls import CriCalls
@@ -51,7 +51,7 @@ class BareRuntime:
 
     def has_layer(self, layer: LayerSpec) -> bool:
         """Whether the layer's directory is there."""
-        return (self.root / "layers" / layer.digest.removeprefix("sha256:")).exists()
+        return (self.root / "layers" / layer.digits).exists()
 
     def writable(self, container_id: str) -> Path:
         """The container's writable layer, there or not."""

@@ -8,7 +8,7 @@ minutes and as many inodes.
 
 from __future__ import annotations
 
-from eviction.drill.runtime.runtime import Container, EmbeddedRuntime, deterministic_id
+from eviction.drill.runtime import Container, EmbeddedRuntime, deterministic_id
 from reclaim.cri import cri_pb2
 
 _STATE = '{"exitCode":1,"finishedAt":"2026-01-01T00:00:00Z","reason":"Error","containerID":"'

@@ -59,14 +59,14 @@ class Distortion(StrEnum):
     HOSTILE_PATHS = "hostile_paths"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Distort(Failpoint):
     """Calls act and give a distorted answer."""
 
     how: Distortion
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "change", partial(distorted, how=self.how))
+        self.change = partial(distorted, how=self.how)
 
 
 def distorted(answer: _Answer, how: Distortion) -> _Answer:

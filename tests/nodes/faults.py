@@ -8,13 +8,13 @@ from typing import Any
 
 import grpc
 
-from eviction.drill.runtime import server
-from eviction.drill.runtime.server import first_half
+from eviction.drill import server
+from eviction.drill.server import first_half
 
 CODES = {code.name: code for code in grpc.StatusCode if code is not grpc.StatusCode.OK}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Failpoint(server.Failpoint):
     """The base of those: a subclass says what happens."""
 
@@ -25,7 +25,7 @@ class Failpoint(server.Failpoint):
     message: str = field(default="", init=False)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Fail(Failpoint):
     """Calls fail and do nothing."""
 
@@ -34,7 +34,7 @@ class Fail(Failpoint):
     message: str = "failed on purpose"
 
 
-@dataclass(frozen=True)
+@dataclass
 class ActThenFail(Failpoint):
     """Calls act and then answer with an error: that does not mean that nothing was done."""
 
@@ -42,28 +42,28 @@ class ActThenFail(Failpoint):
     message: str = "done, and failed on purpose"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pretend(Failpoint):
     """Calls do nothing and report success: the caller must not conclude that anything was done."""
 
     acts = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Delay(Failpoint):
     """Calls start `seconds` late, or at once when the failpoint is deleted or replaced."""
 
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class Hang(Failpoint):
     """Calls start only when the failpoint is deleted or replaced."""
 
     seconds = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cut(Failpoint):
     """Calls act, send the first half of their list, and end with an error."""
 

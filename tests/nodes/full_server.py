@@ -7,21 +7,25 @@ The methods of those are named with the service: `LeasesCreate`, `ImagesList`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
-from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import EmbeddedServer, Method, methods_of
-from reclaim.cri import leases_pb2, stores_pb2
+from eviction.drill.server import EmbeddedServer, Method
+from reclaim.cri import cri_pb2, leases_pb2, stores_pb2
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.leases import Leases
 from tests.nodes.method_faults import SeveralFaults
 
-METHODS = tuple(methods_of(EmbeddedRuntime, FullRuntime))
-"""Those of CRI."""
+METHODS = tuple(
+    name.removesuffix("Request")
+    for name in cri_pb2.DESCRIPTOR.message_types_by_name
+    if name.endswith("Request")
+)
+"""The names of those of CRI."""
 
 LEASES_SERVICE = "containerd.services.leases.v1.Leases"
 IMAGE_STORE = "containerd.services.images.v1.Images"
@@ -35,42 +39,46 @@ class FullServer(EmbeddedServer):
         super().__init__(runtime, socket_path)
         self.largest_answer_bytes = runtime.dialect.largest_answer_bytes
         self.leases = Leases(runtime)
-        own = tuple(_own_methods(self.leases))
-        self.methods = METHODS if runtime.dialect.is_cri_o else (*METHODS, *own)
-        self.failpoints: SeveralFaults = SeveralFaults(
-            frozenset(method.name for method in (*METHODS, *own))
-        )
+        self._own = {} if runtime.dialect.is_cri_o else self._own_methods(runtime)
+        own = (method.name for method in self._own_methods(runtime).values())
+        self.failpoints: SeveralFaults = SeveralFaults(frozenset((*METHODS, *own)))
 
-    def _services(self) -> dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]]:
-        services = super()._services()
-        return {
-            service: {
-                name.removeprefix(service.rpartition(".")[2]): handler
-                for name, handler in methods.items()
-            }
-            for service, methods in services.items()
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        own = self._own.get(handler_call_details.method)
+        return super().service(handler_call_details) if own is None else self._handler(own)
+
+    def _own_methods(self, runtime: FullRuntime) -> dict[str, Method]:
+        """The methods of containerd that CRI lacks, by path: its leases and its image store."""
+        stored = partial(_stored_images, runtime)
+        methods = {
+            f"/{IMAGE_STORE}/List": Method(
+                "ImagesList", stores_pb2.ImagesRequest, stores_pb2.Images, stored
+            )
         }
+        for name in ("Create", "Delete", "List"):
+            methods[f"/{LEASES_SERVICE}/{name}"] = Method(
+                f"Leases{name}",
+                getattr(leases_pb2, f"{name}Request"),
+                getattr(leases_pb2, f"{name}Response", Empty),
+                getattr(self.leases, name.lower()),
+            )
+        return methods
 
-    def _act(self, method: Method, request: Message, context: grpc.ServicerContext) -> Message:
-        if method.service != LEASES_SERVICE:
-            return super()._act(method, request, context)
-        metadata = {str(key): str(value) for key, value in context.invocation_metadata()}
-        return method.function(metadata, request)
+    def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
+        handler = super()._handler(method)
+        if not method.name.startswith("Leases"):
+            return handler
 
+        def answers(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
+            metadata = {str(key): str(value) for key, value in context.invocation_metadata()}
+            of_call = method._replace(function=partial(method.function, metadata))
+            answer = EmbeddedServer._handler(self, of_call).unary_stream
+            assert answer is not None
+            yield from answer(request, context)
 
-def _own_methods(leases: Leases) -> Iterator[Method]:
-    """The methods of containerd that CRI lacks: its leases and its image store."""
-    for name in ("Create", "Delete", "List"):
-        request, answer = (
-            getattr(leases_pb2, f"{name}Request"),
-            getattr(leases_pb2, f"{name}Response", Empty),
+        return grpc.unary_stream_rpc_method_handler(
+            answers, handler.request_deserializer, handler.response_serializer
         )
-        yield Method(
-            LEASES_SERVICE, f"Leases{name}", request, answer, getattr(leases, name.lower())
-        )
-    yield Method(
-        IMAGE_STORE, "ImagesList", stores_pb2.ImagesRequest, stores_pb2.Images, _stored_images
-    )
 
 
 def images_created_at(runtime: FullRuntime) -> dict[str, float]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from eviction.drill.runtime.server import Method
+from eviction.drill.server import Method
 from tests.nodes.full_server import FullServer
 
 
@@ -28,9 +28,9 @@ class InterruptingServer(FullServer):
     before: Callable[[str, str], object] = staticmethod(lambda *_: None)
 
     def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
-        def function(runtime: Any, request: Any) -> Any:
+        def function(request: Any) -> Any:
             self.before(method.name, id_in(request))
-            return method.function(runtime, request)
+            return method.function(request)
 
         return super()._handler(method._replace(function=function))
 

@@ -17,9 +17,9 @@ from datetime import datetime
 from google.protobuf.empty_pb2 import Empty
 from grpc import StatusCode
 
-from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import InjectedError
+from eviction.drill.server import InjectedError
 from reclaim.cri import leases_pb2
+from tests.nodes.full_runtime import FullRuntime
 
 EXPIRE = "containerd.io/gc.expire"
 NAMESPACE = "containerd-namespace"
@@ -34,7 +34,7 @@ class Leases:
     Calls that fail raise InjectedError.
     """
 
-    def __init__(self, runtime: EmbeddedRuntime) -> None:
+    def __init__(self, runtime: FullRuntime) -> None:
         self._runtime = runtime
         self._directory = os.path.join(runtime.images_root, "content")
         self._lock = threading.Lock()

@@ -5,12 +5,13 @@ time, or with a probability.
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eviction.drill.runtime.server import Failpoint, Failpoints
+from eviction.drill.server import Failpoint, Failpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,9 @@ class SeveralFaults(Failpoints):
     def __init__(
         self, methods: frozenset[str], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        super().__init__(methods)
+        super().__init__()
+        self._methods = methods
+        self._changed = threading.Condition()
         self._clock = clock
         self._armed: dict[str, list[_Armed]] = {}
         self._calls: Counter[str] = Counter()
@@ -112,7 +115,10 @@ class SeveralFaults(Failpoints):
     ) -> None:
         """Adds a fault after those that the method already has; the first one that applies
         to a call is used. `applies` is called with the number of calls and of seconds
-        since now, at each call."""
+        since now, at each call. Raises KeyError for an unknown method, so that a mistyped name
+        is noticed."""
+        if method not in self._methods:
+            raise KeyError(f"no method is named {method!r}")
         with self._changed:
             if method not in self:
                 super().__setitem__(method, action)

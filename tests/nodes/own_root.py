@@ -80,12 +80,16 @@ def need_own_root() -> None:
 class OwnRoot:
     """Such a root below `path`, which must not exist.
 
-    `shown`: what else of the machine is there, by its path in it.
+    `shown`: what else of the machine is there, by its path in it. `host_pid`: the processes of the
+    machine are, too; then what it starts has to be ended as a process group.
     """
 
-    def __init__(self, path: Path, shown: Mapping[str, Path] | None = None):
+    def __init__(
+        self, path: Path, shown: Mapping[str, Path] | None = None, *, host_pid: bool = False
+    ):
         need_own_root()
         self.path = path
+        self._own = ("--mount", "--net", *(() if host_pid else ("--pid",)))
         self._mounts = [f"{path}/.local:/usr/local:rw", "/dev:/dev:rw"]
         self._mounts += [f"{source}:{target}:rw" for target, source in (shown or {}).items()]
         for name in DIRECTORIES:
@@ -111,9 +115,7 @@ class OwnRoot:
         (self.path / "run" / "reclaimd.pid").unlink(missing_ok=True)
         enter = [
             "unshare",
-            "--mount",
-            "--net",
-            "--pid",
+            *self._own,
             "--fork",
             "--kill-child",
             "sh",

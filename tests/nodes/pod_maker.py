@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any, TypeVar
 
-from eviction.drill.node.pod_directories import begin_container
-from eviction.drill.runtime.runtime import CONTAINER_NAME_LABEL
+from eviction.drill.embedded_node import begin_container
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.client import RUNTIME_SERVICE, CriClient
-from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
+from reclaim.cri.convert import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.cri.status import CallError, parsed
 
 MAKE_DEADLINE_SECONDS = 60.0

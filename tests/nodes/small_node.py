@@ -20,8 +20,8 @@ from typing import Any
 from eviction.configuration.effective import load
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.decision.reclaim_table import RowEntry, row
-from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
+from eviction.drill.runtime import LayerSpec
 from eviction.engine.effects import Request
 from eviction.engine.node import Node
 from eviction.records.passes import Pass, Trigger
@@ -259,11 +259,12 @@ class SmallNode:
                 }
             ),
         )
-        return self.runtime.create_container(request).container_id
+        container_id: str = self.runtime.answer(request).container_id
+        return container_id
 
     def start(self, container_id: str) -> None:
         """A CREATED container runs."""
-        self.runtime.start_container(pb.StartContainerRequest(container_id=container_id))
+        self.runtime.answer(pb.StartContainerRequest(container_id=container_id))
 
     def fill(self, size_bytes: int = 0, inodes: int = 0, directory: Path | None = None) -> None:
         """Writes `size_bytes` bytes and `inodes` empty files on the kubelet's
@@ -280,18 +281,16 @@ class SmallNode:
 
     def images(self) -> set[str]:
         """Ids of the images."""
-        return {image.id for image in self.runtime.list_images(pb.ListImagesRequest()).images}
+        return {image.id for image in self.runtime.answer(pb.ListImagesRequest()).images}
 
     def containers(self) -> set[str]:
         """Ids of the containers."""
-        return {
-            each.id for each in self.runtime.list_containers(pb.ListContainersRequest()).containers
-        }
+        return {each.id for each in self.runtime.answer(pb.ListContainersRequest()).containers}
 
     def state(self, container_id: str) -> int:
         """State of a container, as on the wire."""
         request = pb.ContainerStatusRequest(container_id=container_id)
-        state: int = self.runtime.container_status(request).status.state
+        state: int = self.runtime.answer(request).status.state
         return state
 
     def removed(self, kind: str = "") -> list[str]:

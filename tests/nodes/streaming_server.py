@@ -8,17 +8,18 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from eviction.drill.runtime.server import Method
+from eviction.drill.server import Method
+from reclaim.cri import cri_pb2
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import METHODS, FullServer
 from tests.nodes.method_faults import SeveralFaults
 
 STREAMS = {
-    "ListContainers": "StreamContainers",
-    "ListPodSandbox": "StreamPodSandboxes",
-    "ListImages": "StreamImages",
+    "StreamContainers": "ListContainers",
+    "StreamPodSandboxes": "ListPodSandbox",
+    "StreamImages": "ListImages",
 }
-"""The streaming counterparts of list calls: each message has one entry of the list."""
+"""The streaming counterparts of lists: each message has one entry of the list."""
 
 
 class StreamingServer(FullServer):
@@ -26,24 +27,24 @@ class StreamingServer(FullServer):
 
     def __init__(self, runtime: FullRuntime, socket_path: str) -> None:
         super().__init__(runtime, socket_path)
-        streams = tuple(
-            each._replace(name=STREAMS[each.name]) for each in METHODS if each.name in STREAMS
-        )
-        self.methods += streams
-        self.failpoints = SeveralFaults(frozenset(method.name for method in self.methods))
+        self.failpoints = SeveralFaults(frozenset((*METHODS, *STREAMS)))
 
-    def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
-        handler = super()._handler(method)
-        if method.name not in STREAMS.values():
-            return handler
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        stream = handler_call_details.method.rpartition("/")[2]
+        if stream not in STREAMS:
+            return super().service(handler_call_details)
+        request, answer = (
+            getattr(cri_pb2, f"{STREAMS[stream]}{kind}") for kind in ("Request", "Response")
+        )
+        lists = self._handler(Method(stream, request, answer, self.runtime.answer))
 
         def streamed(request: Any, context: grpc.ServicerContext) -> Iterator[Message]:
-            assert handler.unary_stream is not None
-            for answer in handler.unary_stream(request, context):
+            assert lists.unary_stream is not None
+            for answer in lists.unary_stream(request, context):
                 for entries, found in answer.ListFields():
                     for entry in found:
                         yield type(answer)(**{entries.name: [entry]})
 
         return grpc.unary_stream_rpc_method_handler(
-            streamed, handler.request_deserializer, handler.response_serializer
+            streamed, lists.request_deserializer, lists.response_serializer
         )

@@ -7,8 +7,9 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from reclaim.evidence.pod_list import (
     NotYet,
     parse_pod_list,
 )
-from reclaim.evidence.states import PodStates, RootIdentity
+from reclaim.evidence.states import PodStates
 from reclaim.images.plan import SpaceDecision, not_enough_freed
 from reclaim.kubelet.pods import KubeletPods
 from reclaim.kubelet.pods_api import LARGEST_LIST_BYTES, pod_list_of
@@ -44,13 +45,20 @@ from reclaim.kubelet.versions import (
     KubeletVersion,
     version_in,
 )
-from reclaim.types import NEVER, Container, Image, Listing, PodSandbox, PodSandboxState
+from reclaim.types import (
+    NEVER,
+    Container,
+    ContainerState,
+    Image,
+    Listing,
+    PodSandbox,
+    PodSandboxState,
+)
 from tests.pods_wire import POD, message, pods_answer, sized, varint
 from tests.pure.evidence.test_pod_list import (
     BACKING_OFF,
     DELETED,
     ENDED,
-    HASH,
     NEVER_RAN,
     RUNNING,
     SPEC,
@@ -60,12 +68,17 @@ from tests.pure.evidence.test_pod_list import (
     pod,
 )
 from tests.pure.values import SteppedClock, container, image
+from tests.rows import rows
 
 # ---- the list of pods beside the directories
 
 BODIES = {"away": None, "late": None, "garbage": b"{", "html": b"<html>", "nothing": b"{}"}
 BODIES["no uid"] = b'{"kind": "PodList", "apiVersion": "v1", "items": [{}]}'
-FAILURES = {"away": KubeletUnavailable("away"), "late": KubeletLate("late")}
+FAILURES = {
+    "away": KubeletUnavailable("away"),
+    "late": KubeletLate("late"),
+    "not-yet": NotYet("not yet"),
+}
 
 
 class Node:
@@ -205,30 +218,25 @@ def test_without_directories_nothing_is_known(tmp_path: Path) -> None:
     assert "directory of pods cannot be read" in str(node.pods.list_problem)
 
 
-@pytest.mark.parametrize(
-    ("failure", "takes", "asked"),
-    [
-        # no request for four times as long as it took
-        (KubeletLate("late"), 2.0, {7.9: 1, 0.1: 2}),
-        (NotYet("not yet"), 0.0, {0.0: 1, 0.9: 1, 0.1: 2}),
-        (KubeletUnavailable("refused"), 0.0, {0.0: 2}),
-    ],
-)
+@rows("""
+    how     | takes | after   | asked | what
+    late    | 2     | 7.9 0.1 | 1 2   | no request for four times as long as it took
+    not-yet | 0     | 0.9 0.1 | 1 2   | a second later
+    away    | 0     | 0       | 2     | at once
+""")
 def test_after_a_failure_the_next_request_waits_as_long_as_it_is_worth(
-    make_node: Callable[..., Node],
-    failure: KubeletUnavailable,
-    takes: float,
-    asked: dict[float, int],
+    make_node: Callable[..., Node], how: str, takes: float, after: str, asked: str
 ) -> None:
     """Meanwhile the state is unknown at once, with the same reason."""
     node = make_node("job", job="Succeeded")
-    node.failure, node.takes = failure, takes
+    node.fails(how)
+    node.takes = takes
     node.observed()
     node.takes = 0.0
-    for seconds, count in asked.items():
-        node.clock.step(seconds)
+    for seconds, count in zip(after.split(), asked.split(), strict=True):
+        node.clock.step(float(seconds))
         assert not node.observed().known
-        assert (node.pods.list_problem, node.asked) == (str(failure), count)
+        assert (node.pods.list_problem, node.asked) == (str(node.failure), int(count))
 
 
 def test_a_list_tells_for_a_second_what_specs_name(make_node: Callable[..., Node]) -> None:
@@ -246,42 +254,6 @@ def test_a_list_tells_for_a_second_what_specs_name(make_node: Callable[..., Node
     assert node.asked == 3
 
 
-class Directories(KubeletDirectories):
-    """The kubelet's directories in memory."""
-
-    def __init__(self, present: frozenset[str] | None):
-        super().__init__("/var/lib/kubelet")
-        self._present = present
-
-    def pod_states(self) -> PodStates:
-        """All directories."""
-        return PodStates(self._present, identity=RootIdentity((1, 1), (1, 2)))
-
-
-uids = st.sampled_from(["one", "two", "three", "four"])
-
-
-@given(
-    st.frozensets(uids) | st.none(),
-    st.dictionaries(uids, st.sampled_from(["Running", "Succeeded", "Failed"])),
-    st.sampled_from(["answers", *BODIES]),
-    uids,
-)
-def test_the_list_never_makes_more_pods_gone(
-    present: frozenset[str] | None, phases: dict[str, str], how: str, uid: str
-) -> None:
-    """A pod that is gone with it is gone by the directories too; a pod that it terminates, it lists
-    as terminated."""
-    node, alone = Node(Directories(present), **phases), PodStates(present)
-    node.fails(how)
-    states = node.observed()
-    assert states.known is (how == "answers" and present is not None)
-    assert (node.pods.list_problem is None) is states.known
-    assert max(states.gone(uid), node.pods.gone(uid)) <= alone.gone(uid)
-    if states.runtime_should_be_removed(uid) and not alone.gone(uid):
-        assert phases[uid] in ("Succeeded", "Failed")
-
-
 # ---- the Pods API; answers are encoded by the field numbers in Kubernetes' source, not by our messages
 
 IMAGE_ID = {
@@ -290,35 +262,29 @@ IMAGE_ID = {
     "started": True,
     "restartCount": 2,
 }
-containers = st.sampled_from(
-    [RUNNING, ENDED, NEVER_RAN, BACKING_OFF, {**ENDED, **IMAGE_ID}, {"restartCount": 0}]
-)
-specs = [SPEC, {}, {"containers": [{"name": "app", "image": "app:1", "command": ["run", "-x"]}]}]
+STATUSES = [RUNNING, ENDED, NEVER_RAN, BACKING_OFF, {**ENDED, **IMAGE_ID}, {"restartCount": 0}]
+SPECS = [SPEC, {}, {"containers": [{"name": "app", "image": "app:1", "command": ["run", "-x"]}]}]
+PHASES = ["Pending", "Running", "Succeeded", "Failed", "Unknown", ""]
 
 
-@st.composite
-def pods(draw: st.DrawFn) -> dict[str, Any]:
-    """A pod in any state."""
-    uid, source = (
-        draw(st.sampled_from([UID, HASH, "other"])),
-        draw(st.sampled_from(["", "api", "file"])),
-    )
-    annotations = {
-        "kubernetes.io/config.source": source,
-        "kubernetes.io/config.hash": uid,
-        "mine": "\u00e9",
-    }
-    own, init, ephemeral = (draw(st.lists(containers, max_size=3)) for _ in range(3))
-    made = pod(
-        draw(st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown", ""])),
-        *own,
-        uid=uid,
-        reason=draw(st.sampled_from(["", "Evicted", "NodeShutdown"])),
-        metadata={**draw(st.sampled_from([DELETED, {}])), "annotations": annotations},
-        initContainerStatuses=init,
-        ephemeralContainerStatuses=ephemeral,
-    )
-    return made | {"spec": draw(st.sampled_from(specs))}
+def pods() -> Iterator[dict[str, Any]]:
+    """A pod in any state, some listed twice."""
+    for number, (phase, status, spec) in enumerate(product(PHASES, STATUSES, SPECS)):
+        config = {"source": ("", "api", "file")[number % 3], "hash": f"uid-{number % 50}"}
+        named = {f"kubernetes.io/config.{name}": value for name, value in config.items()}
+        made = pod(
+            phase,
+            *[status] * (number % 4),
+            uid=f"uid-{number % 60}",
+            reason=("", "Evicted", "NodeShutdown", "")[number % 4],
+            metadata={
+                **(DELETED if number % 5 == 0 else {}),
+                "annotations": {**named, "a": "\u00e9"},
+            },
+            initContainerStatuses=STATUSES[: number % 3],
+            ephemeralContainerStatuses=STATUSES[number % 5 : number % 5 + 1],
+        )
+        yield made | {"spec": spec}
 
 
 def picked(fields: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -340,11 +306,11 @@ def on_the_wire(item: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": metadata, "spec": spec, "status": item["status"]}
 
 
-@given(st.lists(pods(), max_size=4))
-def test_both_lists_say_the_same(items: list[dict[str, Any]]) -> None:
+def test_both_lists_say_the_same() -> None:
     """States, images and the proof that the API server has delivered, whatever the pods are."""
-    by_socket = parse_pod_list(pod_list_of(pods_answer(*map(on_the_wire, items))))
-    assert by_socket[:3] == parse_pod_list(listed(*items))[:3]
+    for items in ([*pods()], *([item] for item in pods())):
+        by_socket = parse_pod_list(pod_list_of(pods_answer(*map(on_the_wire, items))))
+        assert by_socket[:3] == parse_pod_list(listed(*items))[:3]
 
 
 def test_fields_that_are_unknown_here_are_skipped() -> None:
@@ -441,15 +407,14 @@ def runs(one: Image, made_at: float) -> Container:
     return made._replace(created_at_ns=int(made_at * 1e9))
 
 
-@pytest.mark.parametrize(
-    ("records", "begins"),
-    [
-        (APP.id, ""),
-        (DIGEST, ""),
-        (APP.repo_tags[0], ""),
-        *(("", name) for name in ("registry.example/app", DIGEST)),
-    ],
-)
+@rows("""
+    records                                                                                      | begins
+    sha256:0000000100000000000000000000000000000000000000000000000000000000                      |
+    registry.example/app@sha256:dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd |
+    registry.example/app:1                                                                       |
+                                                                                                 | registry.example/app
+                                                                                                 | registry.example/app@sha256:dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd
+""")
 def test_what_has_a_record_was_pulled(kubelet: Kubelet, records: str, begins: str) -> None:
     """By id, digest or name, as the runtime answers to a pull, whatever the version, also where it
     is being written. A pull that has begun counts: its record may not be there yet."""
@@ -491,33 +456,31 @@ def test_a_change_since_may_have_been_a_prune(kubelet: Kubelet) -> None:
     assert kubelet.read().pulled(APP, came) is None
 
 
-@pytest.mark.parametrize(
-    ("recorded", "containers", "since"),
-    [
-        (
-            2.0,
-            [runs(OTHER, NOW - HOUR), runs(OTHER, NOW - HOUR / 2), runs(APP, NOW - 3 * HOUR)],
-            NOW - HOUR,
-        ),
-        # it may have been pruned before, and written anew
-        (0.5, [runs(OTHER, NOW - HOUR)], NOW - HOUR / 2),
-        # no kubelet made it, of an unknown image, at an unknown time
-        (2.0, [runs(OTHER, NOW - HOUR)._replace(pod_uid="")], None),
-        (2.0, [runs(OTHER, NOW - HOUR)._replace(image_references=())], None),
-        (2.0, [runs(OTHER, 0.0)], None),
-    ],
-    ids=["it runs since", "or it was pruned before", "no pod's", "no image", "no time"],
-)
+@rows("""
+    what                     | recorded | made    | without          | since
+    it runs since            | 2        | 1 0.5 3 |                  | 1
+    or it was pruned before  | 0.5      | 1       |                  | 0.5
+    it is no pod's           | 2        | 1       | pod_uid          |
+    its image is not known   | 2        | 1       | image_references |
+    nor when it was made     | 2        | 1       | created_at_ns    |
+""")
 def test_a_container_whose_images_record_is_older_shows_that_nothing_was_pruned_since(
-    kubelet: Kubelet, recorded: float, containers: list[Container], since: float | None
+    kubelet: Kubelet, recorded: float, made: str, without: str, since: float | None
 ) -> None:
-    """Each prune since would have taken that record: known is what came after the oldest such
-    container."""
+    """Each prune since would have taken that record, or it was written anew: known is what came
+    after the oldest such container. All in hours ago."""
     kubelet.records(OTHER.id, NOW - recorded * HOUR)
+    images, usual = (OTHER, OTHER, APP), Container("", "", ContainerState.EXITED, 0)
+    containers = [runs(one, NOW - float(ago) * HOUR) for one, ago in zip(images, made.split())]  # noqa: B905 # as many
+    if without:
+        containers = [each._replace(**{without: getattr(usual, without)}) for each in containers]
     found = kubelet.read(*containers)
-    assert found.complete_since == (since or kubelet.pulled.stat().st_ctime)
-    if since:
-        assert (found.pulled(APP, since + 1), found.pulled(APP, since - 1)) == (False, None)
+    if since is None:
+        assert found.complete_since == kubelet.pulled.stat().st_ctime
+    else:
+        at = NOW - since * HOUR
+        assert found.complete_since == at
+        assert (found.pulled(APP, at + 1), found.pulled(APP, at - 1)) == (False, None)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"image": 1}', "\xff", "[" * 5000, None])
@@ -549,20 +512,6 @@ DEFAULTS = {
 CHANGES = {"null": DROP_INS_REMOVE, "merge": MERGES_DEFAULTS}
 HARD = "evictionHard: {nodefs.available: 1Gi}"
 MERGE = "mergeDefaultEvictionSettings: true"
-# of what | the file | drop-ins | nodefs.available before | and since; - : none, and whether the defaults are there
-SETTINGS = """
-null  |                                         | evictionHard: {nodefs.available: null}         | 10% +defaults | - +defaults
-null  |                                         | evictionHard: null                             | 10% +defaults | -
-null  | evictionHard: {nodefs.available: 1Gi}   | evictionHard: {nodefs.available: null}         | 1Gi           | -
-null  | evictionHard: {nodefs.available: 1Gi}   | evictionHard: {nodefs.available: 2Gi}; evictionHard: null | 1Gi | -
-merge | {mergeDefaultEvictionSettings: true, evictionHard: {nodefs.available: 1Gi}} | | 1Gi           | 1Gi +defaults
-merge | {mergeDefaultEvictionSettings: true, evictionHard: {}} |                   | -             | 10% +defaults
-      |                                         |                                 | 10% +defaults | 10% +defaults
-      | evictionHard: {nodefs.available: 1Gi}   | mergeDefaultEvictionSettings: true | 1Gi        | 1Gi
-      | mergeDefaultEvictionSettings: true      |                                 | 10% +defaults | 10% +defaults
-      |                                         | evictionHard: {nodefs.available: 1Gi}; evictionHard: {nodefs.available: 2Gi} | 2Gi +defaults | 2Gi +defaults
-      | maxPods: 50                             | imageMinimumGCAge: null; maxPods: null | 10% +defaults | 10% +defaults
-"""
 
 
 def told(version: str) -> KubeletVersion:
@@ -580,13 +529,27 @@ def written(directory: Path, *files: str) -> tuple[str, str]:
     return str(directory / "config.yaml"), str(directory / "conf.d")
 
 
-@pytest.mark.parametrize("row", SETTINGS.strip("\n").splitlines())
+@rows("""
+    changed | file                                               | drop_ins                                           | before        | since
+    null    |                                                    | evictionHard: {nodefs.available: null}             | 10% +defaults | - +defaults
+    null    |                                                    | evictionHard: null                                 | 10% +defaults | -
+    null    | evictionHard: {nodefs.available: 1Gi}              | evictionHard: {nodefs.available: null}             | 1Gi           | -
+    null    | evictionHard: {nodefs.available: 1Gi}              | evictionHard: {nodefs.available: 2Gi}; evictionHard: null | 1Gi           | -
+    merge   | {mergeDefaultEvictionSettings: true, evictionHard: {nodefs.available: 1Gi}} |                                                    | 1Gi           | 1Gi +defaults
+    merge   | {mergeDefaultEvictionSettings: true, evictionHard: {}} |                                                    | -             | 10% +defaults
+            |                                                    |                                                    | 10% +defaults | 10% +defaults
+            | evictionHard: {nodefs.available: 1Gi}              | mergeDefaultEvictionSettings: true                 | 1Gi           | 1Gi
+            | mergeDefaultEvictionSettings: true                 |                                                    | 10% +defaults | 10% +defaults
+            |                                                    | evictionHard: {nodefs.available: 1Gi}; evictionHard: {nodefs.available: 2Gi} | 2Gi +defaults | 2Gi +defaults
+            | maxPods: 50                                        | imageMinimumGCAge: null; maxPods: null             | 10% +defaults | 10% +defaults
+""")
 def test_the_thresholds_are_those_that_a_kubelet_of_this_version_has(
-    tmp_path: Path, row: str
+    tmp_path: Path, changed: str, file: str, drop_ins: str, before: str, since: str
 ) -> None:
-    """`cmd/kubelet/app/server.go`. Only where a setting depends on it is the version of importance."""
-    name, file, drop_ins, before, since = (cell.strip() for cell in row.split("|"))
-    paths, change = written(tmp_path, file, *filter(None, drop_ins.split("; "))), CHANGES.get(name)
+    """`cmd/kubelet/app/server.go`: nodefs.available, if there is one, and whether the defaults are
+    there, before a change and since. Only where a setting depends on it is the version of importance."""
+    paths = written(tmp_path, file, *filter(None, drop_ins.split("; ")))
+    change = CHANGES.get(changed)
     for minor in range(30, 38):
         found = read_kubelet_configuration(*paths, version=told(f"1.{minor}.4"))
         marks = {str(one.signal): one.text() for one in found.thresholds.thresholds}

@@ -8,21 +8,20 @@ import re
 import tomllib
 from collections import Counter
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
+import yaml
 
+from eviction.cli.help import explained
 from eviction.decision.reclaim_table import RECLAIM_TABLE
-from eviction.drill.scenario import find_scenario
 from eviction.records.attribution import About
 from eviction.wording.explain import REASONS
 from reclaim.evidence.states import Why
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, EventReason
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
 from tests.pages import (
-    EVICTION,
+    DOCS,
     PAGES,
-    RECLAIM,
     SAFETY_CASE,
     anchors,
     headings,
@@ -31,7 +30,6 @@ from tests.pages import (
     prose,
     words,
 )
-from tests.picture import NAMESPACE
 from tests.repository import ROOT
 
 TEXT = "\n".join(page.read_text() for page in PAGES)
@@ -41,6 +39,9 @@ OPTIONS = {"--help", "--version", *re.findall(r"\\fB(--[a-z-]+)\\fR", MANUAL)}
 OF_OTHERS = {"--now", "--prune", "--repair"}  # systemctl, crictl, crio
 OF_OTHERS |= {"--no-deps", "--python", "--no-cache-dir", "--no-compile"}  # pip
 OF_OTHERS |= {"--disk"}  # of the benches
+OF_OTHERS |= {"--namespace", "--set"}  # helm
+OF_OTHERS |= {"--certificate-oidc-issuer", "--certificate-identity-regexp"}  # cosign
+OF_OTHERS |= {"--data-dir", "--ephemeral-storage-local-ssd"}  # k3s, GKE
 
 
 # ---- links
@@ -105,12 +106,12 @@ def test_every_target_of_make_exists(target: str) -> None:
 
 @pytest.mark.parametrize(
     ("page", "listed"),
-    [(RECLAIM, REASONS), (RECLAIM, About), (RECLAIM, Why), (EVICTION, EventReason)],
+    [("functions", REASONS), ("functions", About), ("functions", Why), ("monitoring", EventReason)],
     ids=["reasons", "remarks", "doubts", "reasons of events"],
 )
-def test_every_word_of_a_closed_list_is_documented(page: Path, listed: type[object]) -> None:
+def test_every_word_of_a_closed_list_is_documented(page: str, listed: type[object]) -> None:
     """Each has a place on its page."""
-    assert {str(word) for word in listed} - words(page) == set()  # type: ignore[attr-defined] # enumerations and a table
+    assert {str(word) for word in listed} - words(DOCS / f"{page}.md") == set()  # type: ignore[attr-defined] # enumerations and a table
 
 
 @pytest.mark.parametrize("role", KUBELET_ROLES)
@@ -121,24 +122,30 @@ def test_the_table_of_rows_is_that_of_the_code(role: FilesystemRole) -> None:
         ", ".join(letters[f] for f in RECLAIM_TABLE[layout][role]) or "(none)"
         for layout in FsLayout
     ]
-    assert (
-        f"| `{role}.available`, `{role}.inodesFree` | {' | '.join(cells)} |" in EVICTION.read_text()
-    )
+    row = f"| `{role}.available`, `{role}.inodesFree` | {' | '.join(cells)} |"
+    assert row in (DOCS / "configuration.md").read_text()
 
 
-# ---- the picture
+RULES = yaml.safe_load((ROOT / "config" / "prometheus" / "rules.yaml").read_text())
+RUNBOOKS = {
+    rule["alert"]: rule["annotations"]["runbook_url"]
+    for group in RULES["groups"]
+    for rule in group["rules"]
+    if "alert" in rule
+}
 
 
-def test_the_picture_is_small_and_of_the_scenario_that_make_run_runs() -> None:
-    """As `make picture` draws it: one sheet, nothing loaded from anywhere, everything held."""
-    svg = (ROOT / "config" / "pictures" / "pressured-node.svg").read_text()
-    assert len(svg) < 32 * 1024
-    picture = ElementTree.fromstring(svg)  # noqa: S314 # our own
-    shown = [element.text or "" for element in picture.iter(f"{{{NAMESPACE}}}text")]
-    scenario = find_scenario("pressured-node")
-    assert shown[0] == f"{scenario.name}: everything held"
-    assert " ".join(shown[1:4]).startswith(scenario.why)
-    assert not re.search(r"https?://|url\(", svg.replace(NAMESPACE, ""))
+def test_help_has_a_paragraph_for_each_finding_and_alert() -> None:
+    """Each finding that is printed somewhere, and no other; an alert's runbook is where it says."""
+    told = explained()
+    findings = re.findall(r"^### (.+)$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    printed = (Path(__file__).parent / "doctor.txt").read_text()
+    assert {*re.findall(r"\[([a-z-]+)\]$", printed, re.MULTILINE)} <= {*findings}
+    code = "\n".join(path.read_text() for path in (ROOT / "eviction").rglob("*.py"))
+    assert [name for name in findings if f'"{name}"' not in code] == []
+    assert all(told[name] for name in (*findings, *RUNBOOKS))
+    assert {alert: f"docs/monitoring.md#{alert.lower()}" for alert in RUNBOOKS} == RUNBOOKS
+    assert {url.partition("#")[2] for url in RUNBOOKS.values()} <= anchors(DOCS / "monitoring.md")
 
 
 # ---- the safety case

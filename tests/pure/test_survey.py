@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from eviction.records.attribution import About, Attribution, Remark, Share, Use
 from eviction.records.json_shapes import to_json
@@ -29,7 +27,7 @@ from eviction.survey.open_files import HiddenSpace, OpenFile, OpenFilesScan, pod
 from eviction.survey.space import Measured, attribute, class_of_log, remarks_of, sentence
 from eviction.survey.trees import TimeLimit, Tree, TreeUsage, count_trees, mounts_below
 from eviction.wording.explain import attribution_lines
-from reclaim.types import Action, Amounts, Kind, Outcome, Reason, Result, Verdict
+from reclaim.types import Action, Amounts, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from reclaim.workers import Workers
 from signals.clock import Clock, SystemClock
 from signals.mounts import Mount
@@ -43,6 +41,7 @@ from signals.types import (
 from tests.expected import expect
 from tests.pure.values import GIB, KIB, MIB, SteppedClock, observations_of, seen_filesystems
 from tests.repository import ROOT
+from tests.rows import rows, rows_of
 
 NODEFS, IMAGEFS, CONTAINERFS = map(FilesystemRole, ("nodefs", "imagefs", "containerfs"))
 UID = "0f5ab5a0-1b1e-4a4e-9d3c-0123456789ab"
@@ -62,9 +61,10 @@ def seen(used: Mapping[int, int], imagefs: int = 1) -> SignalObservations:
     return observations_of()._replace(filesystems=seen_filesystems(roles))
 
 
-def outcomes(text: str) -> list[Outcome]:
-    """Images from `reason MiB [result [MiB freed]]`, and dead containers by their names."""
-    found = []
+def called(text: str) -> list[ReclaimResult]:
+    """A function and its images, `reason MiB [result [MiB freed]]`; or the names of dead containers
+    that stay."""
+    found: list[Outcome] = []
     for number, line in enumerate(text.split(", ") if text else ()):
         reason, *size, result, freed = [*line.split(), "", ""][: 4 if " " in line else 3]
         if not size:
@@ -78,7 +78,7 @@ def outcomes(text: str) -> list[Outcome]:
                 verdict, Result(result) if result else None, freed=Amounts(int(freed or 0) * MIB)
             )
         )
-    return found
+    return [ReclaimResult("function", tuple(found))]
 
 
 def tree(size: int | dict[str, int], *, complete: bool = True, device: int = 1) -> TreeUsage:
@@ -108,19 +108,6 @@ def shares(attribution: Attribution) -> dict[str, int]:
 
 
 ALL = 8192  # MiB that are used
-# images and dead containers | what was measured, in MiB (~: incomplete) | the parts, beside everything else
-PARTS = """
-in_use 1024, unused 2048 planned, relieved 1024, too_young 1, pinned 1, unused 1024 removed | | images_in_use 1024, images_may_go 3072, images_too_young 1, images_kept 1
-in_use 1024, unused 3072             | store_reported 2048, content 1024         | images_in_use 768, images_may_go 2304
-pinned 4, unused 160 removed         | store_reported 167, store 4               | images_kept 4
-pinned 4, unused 160 removed 16      | store_reported 144, store 144             | images_kept 4, being_freed 140
-pinned 4, unused 160 removed 16      | store_reported 144, store 144, content 0  | images_kept 4, being_freed 140
-in_use 100, unused 100 removed 10, unused 100 removed 10 | store_reported 100    | images_in_use 100
-in_use 1024                          | store_reported 1024, store ~3072, content 2048 | images_in_use 2048, hidden 3072
-in_use 5120, dead                    | store_reported 3072, live 1024, dead 1    | images_in_use 2047, containers_live 1024, containers_dead 1
-                                     | logs on another disk 1024                 |
-                                     | store_reported 2048, content 1024         | images_unjudged 3072
-"""
 
 
 def named(text: str) -> dict[str, str]:
@@ -129,12 +116,25 @@ def named(text: str) -> dict[str, str]:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("row", PARTS.strip("\n").splitlines())
-def test_each_part_has_its_bytes_and_the_rest_is_everything_else(row: str) -> None:
+@rows("""
+    objects                                                      | told                                           | parts
+    in_use 1024, unused 2048 planned, relieved 1024, too_young 1, pinned 1, unused 1024 removed |                                                | images_in_use 1024, images_may_go 3072, images_too_young 1, images_kept 1
+    in_use 1024, unused 3072                                     | store_reported 2048, content 1024              | images_in_use 768, images_may_go 2304
+    pinned 4, unused 160 removed                                 | store_reported 167, store 4                    | images_kept 4
+    pinned 4, unused 160 removed 16                              | store_reported 144, store 144                  | images_kept 4, being_freed 140
+    pinned 4, unused 160 removed 16                              | store_reported 144, store 144, content 0       | images_kept 4, being_freed 140
+    in_use 100, unused 100 removed 10, unused 100 removed 10     | store_reported 100                             | images_in_use 100
+    in_use 1024                                                  | store_reported 1024, store ~3072, content 2048 | images_in_use 2048, hidden 3072
+    in_use 5120, dead                                            | store_reported 3072, live 1024, dead 1         | images_in_use 2047, containers_live 1024, containers_dead 1
+                                                                 | logs on another disk 1024                      |
+                                                                 | store_reported 2048, content 1024              | images_unjudged 3072
+""")
+def test_each_part_has_its_bytes_and_the_rest_is_everything_else(
+    objects: str, told: str, parts: str
+) -> None:
     """Images by their reason, without removed ones. Their classes divide the size of the store, as it
     was counted, and not a figure of the runtime that is out of date; what is being freed is a part of
     its own, but not layers that were shared; writable layers are no images."""
-    objects, told, parts = (cell.strip() for cell in row.split("|"))
     measured: dict[str, Any] = {"writable_layers": {}}
     for name, size in named(told).items():
         mebibytes = int(size.strip("~"))
@@ -146,72 +146,54 @@ def test_each_part_has_its_bytes_and_the_rest_is_everything_else(row: str) -> No
             measured["writable_layers"][name] = mebibytes * MIB
         else:
             measured["kubelets"] = (tree({Use.LOGS_LIVE: mebibytes}, device=9),)
-    (answer,) = attribute(seen({1: ALL * MIB}), outcomes(objects), having(**measured))
+    (answer,) = attribute(seen({1: ALL * MIB}), called(objects), having(**measured))
     expected = {name: int(size) for name, size in named(parts).items()}
     assert shares(answer) == {**expected, "else": ALL - sum(expected.values())}
     assert [share.use for share in answer.shares if share.at_least] == [Use.HIDDEN] * ("~" in told)
 
 
-def test_each_filesystem_has_the_parts_that_are_on_it() -> None:
-    """Split layout: images alone; writable layers, volumes and logs with the kubelet's data. Remarks
-    go with their filesystem; who was not seen is said of the first one only."""
-    gone = OpenFile("/gone", 7, "a\x1b", "", GIB, deleted=True)
-    unseen = Remark(
-        About.PROCESSES_NOT_SEEN, None, sentence="1 of 2 processes could not be looked at"
-    )
+def test_what_may_be_freed_of_a_part_is_what_is_planned_of_it_and_by_which_function() -> None:
+    """Of images what their removal frees, and never more than the part; of a dead container its
+    writable layer; the logs of a pod that is gone altogether; what functions of the configuration
+    remove where they free space. What is kept is not counted."""
+    goes = [
+        ("DeleteUnusedImages", Kind.IMAGE, "a", 300, Result.PLANNED, ""),
+        ("DeleteUnusedImages", Kind.IMAGE, "b", 100, Result.PLANNED, ""),
+        ("DeleteUnusedImages", Kind.IMAGE, "c", 500, None, Reason.IN_USE),
+        ("DeleteAllUnusedContainers", Kind.CONTAINER, "dead", None, Result.PLANNED, ""),
+        ("DeleteAllUnusedContainers", Kind.POD_LOG, "logs", None, Result.PLANNED, ""),
+        ("logs", "rotated_log", "1.log", 99, Result.PLANNED, ""),
+        ("ballast", "ballast", "file", 40, Result.PLANNED, ""),
+        ("elsewhere", "ballast", "other", 50, Result.PLANNED, ""),
+    ]
+    functions = []
+    for name, kind, each, size, result, reason in goes:
+        verdict = Verdict(kind, each, each, Action.KEEP, reason, size and 2 * size * MIB)
+        freed = verdict._replace(frees_bytes=size and size * MIB)
+        functions.append(ReclaimResult(name, (Outcome(freed, result),)))
     measured = having(
-        store_reported=GIB,
-        writable_in_store=False,
-        writable_layers={"live": 2 * GIB},
-        kubelets=(tree({Use.LOGS_LIVE: 1, Use.LOGS_ROTATED: 2}), tree({Use.VOLUMES: 3})),
-        filesystems={1: HiddenSpace(), 2: HiddenSpace(open_files=(gone,))},
-        unseen=unseen,
+        writable_layers={"dead": 7 * MIB, "live": 5 * MIB},
+        kubelets=(tree({Use.LOGS_OF_GONE_PODS: 3, Use.LOGS_ROTATED: 2}),),
+        frees={"ballast": NODEFS, "elsewhere": FilesystemRole("data")},
     )
-    split = seen({1: 5 * GIB, 2: 4 * GIB}, imagefs=2)
-    node, images = attribute(split, outcomes("in_use 1024"), measured)
-    assert (node.filesystems, images.filesystems) == ((NODEFS, CONTAINERFS), (IMAGEFS,))
-    assert shares(images) == {"images_in_use": 1024, "deleted_open": 1024, "else": 2048}
-    kubelets = {"containers_live": 2048, "volumes": 3, "logs_rotated": 2, "logs_live": 1}
-    assert shares(node) == {**kubelets, "else": 5 * 1024 - 2054}
-    assert node.remarks == (unseen,)
-    (remark,) = images.remarks
-    assert attribution_lines(images)[-1].startswith("note: a\\x1b (pid 7) holds 1.0GiB ")
-    said = {"about": "deleted_open", "bytes": GIB, "at_least": False, "sentence": remark.sentence}
-    assert to_json(images)["remarks"] == [said]
+    (found,) = attribute(seen({1: 4 * GIB}), functions, measured)
+    assert {
+        str(share.use): (share.reclaimable // MIB, share.by) for share in found.shares if share.by
+    } == {
+        "images_may_go": (400, ("DeleteUnusedImages",)),
+        "containers_dead": (7, ("DeleteAllUnusedContainers",)),
+        "logs_of_gone_pods": (3, ("DeleteAllUnusedContainers",)),
+        "logs_rotated": (2, ("logs",)),
+        "else": (40, ("ballast",)),
+    }
 
 
-SIZES = st.integers(0, 10 * 1024)
-
-
-@given(
-    SIZES,
-    st.lists(st.tuples(st.sampled_from(list(Reason)), SIZES), max_size=6),
-    *[st.none() | SIZES] * 3,
-    st.dictionaries(st.sampled_from("abc"), SIZES),
-)
-def test_no_part_is_negative_and_the_parts_are_all_that_is_used(
-    used: int,
-    images: list[tuple[Reason, int]],
-    reported: int | None,
-    store: int | None,
-    content: int | None,
-    layers: dict[str, int],
-) -> None:
-    """For any measurement: everything else is the rest, and 0 where the parts exceed what is used."""
-    measured = having(
-        store_reported=reported,
-        store=TreeUsage() if store is None else tree(store),
-        content=TreeUsage() if content is None else tree(content),
-        writable_layers=layers,
-    )
-    objects = outcomes(", ".join(f"{reason} {size}" for reason, size in images))
-    (answer,) = attribute(seen({1: used * MIB}), objects, measured)
-    *others, rest = (share.bytes for share in answer.shares)
-    assert all(size >= 0 for size in others)
-    assert (answer.shares[-1].use, rest) == (Use.ELSE, max(answer.used - sum(others), 0))
-
-
-@pytest.mark.parametrize(("deleted", "unseen", "part"), [(3, None, 3), (3, "one", 3), (9, None, 8)])
+@rows("""
+    deleted | unseen | part
+    3       |        | 3
+    3       | one    | 3
+    9       |        | 8
+""")
 def test_deleted_files_that_are_open_are_a_part_of_their_own(
     deleted: int, unseen: str | None, part: int
 ) -> None:
@@ -228,18 +210,16 @@ def test_deleted_files_that_are_open_are_a_part_of_their_own(
     assert shares(found)["else"] == (8 - part) * 1024
 
 
-@pytest.mark.parametrize(
-    ("names", "use"),
-    [
-        ("default_web_uid-live/app/0.log", Use.LOGS_LIVE),
-        ("default_web_uid-live/app/0.log.20260101-120000", Use.LOGS_ROTATED),
-        ("default_web_uid-live/app/0.log.20260101-120000.gz", Use.LOGS_ROTATED),
-        ("default_web_uid-gone/app/0.log.20260101-120000", Use.LOGS_OF_GONE_PODS),
-        ("default_web_uid-gone", Use.LOGS_OF_GONE_PODS),
-        ("default_web_uid-live/app.log.d/0.log", Use.LOGS_LIVE),
-        ("stray.log.1", Use.LOGS_LIVE),
-    ],
-)
+@rows("""
+    names                                             | use
+    default_web_uid-live/app/0.log                    | LOGS_LIVE
+    default_web_uid-live/app/0.log.20260101-120000    | LOGS_ROTATED
+    default_web_uid-live/app/0.log.20260101-120000.gz | LOGS_ROTATED
+    default_web_uid-gone/app/0.log.20260101-120000    | LOGS_OF_GONE_PODS
+    default_web_uid-gone                              | LOGS_OF_GONE_PODS
+    default_web_uid-live/app.log.d/0.log              | LOGS_LIVE
+    stray.log.1                                       | LOGS_LIVE
+""")
 def test_a_log_is_live_rotated_or_of_a_gone_pod(names: str, use: Use) -> None:
     """By the pod's UID in the name of its directory, and the kubelet's names of rotated logs."""
     assert class_of_log(names.split("/"), lambda uid: uid == "uid-gone") is use
@@ -248,14 +228,21 @@ def test_a_log_is_live_rotated_or_of_a_gone_pod(names: str, use: Use) -> None:
 def test_what_uses_a_filesystem_is_a_sentence_a_table_and_a_document() -> None:
     """Every part, with its words and what can be done about it; a lower bound says so."""
     parts = [
-        Share(use, 2**number * MIB, number or None, at_least=number == 1)
+        Share(
+            use,
+            2**number * MIB,
+            number or None,
+            at_least=number == 1,
+            reclaimable=number % 3 * MIB,
+            by=("DeleteUnusedImages", "own")[: number % 3],
+        )
         for number, use in enumerate(Use)
     ]
     full = Attribution(
         "/var/lib/kubelet", (NODEFS, IMAGEFS), 64 * GIB, 32 * GIB, tuple(reversed(parts))
     )
     document = json.dumps(to_json(full), indent=1)
-    shown = [sentence(full), *attribution_lines(full), document]
+    shown = [sentence(full), *attribution_lines([full]), document]
     expect(Path(__file__).with_name("survey.txt"), "\n".join(shown) + "\n")
 
 
@@ -292,18 +279,16 @@ def test_a_tree_is_counted_by_class_as_du_counts_it(tmp_path: Path) -> None:
     assert measured(tmp_path / "nowhere") == TreeUsage()
 
 
-@pytest.mark.parametrize(
-    ("mounts", "elsewhere"),
-    [
-        (["nfs 98:1 /"], True),
-        (["ext4 98:0 /other"], True),
-        (["ext4 98:0 /store/a\\040b"], False),
-        (["ext4 99:0 /", "ext4 98:0 /store/a\\040b"], False),
-        (["ext4 98:0 /store/a\\040b", "ext4 99:0 /"], True),
-    ],
-)
+@rows("""
+    mounts                                               | elsewhere
+    nfs 98:1 /                                           | yes
+    ext4 98:0 /other                                     | yes
+    ext4 98:0 /store/a_b                                 |
+    ext4 99:0 /; ext4 98:0 /store/a_b                    |
+    ext4 98:0 /store/a_b; ext4 99:0 /                    | yes
+""")
 def test_what_is_mounted_below_is_left_out_and_never_touched(
-    tmp_path: Path, mounts: list[str], elsewhere: bool
+    tmp_path: Path, mounts: str, elsewhere: bool
 ) -> None:
     """The kernel's table says what it is, the last one at a point; a directory that is mounted on
     itself is part of the tree, as CRI-O mounts its layers."""
@@ -311,8 +296,8 @@ def test_what_is_mounted_below_is_left_out_and_never_touched(
     (store / "a b").mkdir(parents=True)
     (store / "a b" / "layer").write_bytes(b"x" * 64 * KIB)
     lines = [f"36 35 98:0 / {tmp_path} rw - ext4 x rw", "nonsense"]
-    for mount in mounts:
-        kind, device, root = mount.split()
+    for mount in mounts.split("; "):
+        kind, device, root = mount.replace("_", "\\040").split()
         lines.append(f"37 36 {device} {root} {store}/a\\040b rw - {kind} x rw")
     table.write_text("\n".join(lines))
     assert mounts_below(str(store), str(table)) == ({f"{store}/a b"} if elsewhere else set())
@@ -409,7 +394,7 @@ from eviction.survey.open_files import OpenFilesScan
 scan = OpenFilesScan(); scan.run(lambda: True)
 print(scan.processes, scan.unreadable, scan.complete)"""
     without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
-    command = [*without, sys.executable, "-S", "-c", program, str(ROOT)]
+    command = [*without, sys.executable, "-S", "-c", program, str(ROOT), *sys.path]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
     processes, unreadable, complete = process.stdout.split()
     assert int(processes) > int(unreadable) > 0
@@ -429,37 +414,26 @@ def told(space: HiddenSpace, reserve: int = 0) -> list[Remark]:
     return remarks_of(stats, space, project_quota_sentence(space.mount, observations_of(), ()))
 
 
-def deleted(process: str, pid: int, size: int, path: str = "/x", pod_uid: str = "") -> OpenFile:
-    return OpenFile(path, pid, process, pod_uid, size, deleted=True)
+SPACES = """
+    space                                 | mount              | reserve | files
+    growing files                         | xfs                | 0       | sqlite 13 4 /data/small; postgres 12 60 /data/wal
+    deleted files, a reserve, quotas      | ext4 pquota        | 512     | cat 6 0.00390625 -; java/0f5a 77 512 -/old; java/0f5a 77 1024 -/log; java/0f5a 77 512 -/2; rsyslogd 5 100 -/var/log/old
+    many small holders                    | ext4               | 0       | 100 x app 4 -
+    nothing                               |                    | 0       |
+    quotas of users, and a small reserve  | ext4 usrquota noquota | 5    |
+    a reserve that is none of XFS         | xfs                | 512     |
+    one small file                        | ext4               | 0       | a 1 1 -
+"""
+"""Files by the process that has them, and its pod, its id, their MiB, and their path; a minus: it is
+deleted."""
 
 
-HOLDERS = (
-    deleted("cat", 6, 4096),
-    *(
-        deleted("java", 77, size, path, "0f5a")
-        for size, path in ((GIB // 2, "/old"), (GIB, "/log"), (GIB // 2, "/2"))
-    ),
-    deleted("rsyslogd", 5, 100 * MIB, "/var/log/old"),
-)
-GROWING = (
-    OpenFile("/data/small", 13, "sqlite", "", 4 * MIB, deleted=False),
-    OpenFile("/data/wal", 12, "postgres", "", 60 * MIB, deleted=False),
-)
-SPACES = {
-    "growing files": told(HiddenSpace(mounted("xfs"), GROWING)),
-    "deleted files, a reserve, quotas": told(
-        HiddenSpace(mounted("ext4", "pquota"), HOLDERS), 512 * MIB
-    ),
-    "many small holders": told(
-        HiddenSpace(mounted("ext4"), tuple(deleted("app", pid, 4 * MIB) for pid in range(100)))
-    ),
-    "nothing": told(HiddenSpace()),
-    "quotas of users, and a small reserve": told(
-        HiddenSpace(mounted("ext4", "usrquota", "noquota")), 5 * MIB
-    ),
-    "a reserve that is none of XFS": told(HiddenSpace(mounted("xfs")), 512 * MIB),
-    "one small file": told(HiddenSpace(mounted("ext4"), (deleted("a", 1, MIB),))),
-}
+def file_of(text: str) -> OpenFile:
+    """One of them."""
+    who, pid, size, path = text.split()
+    process, _, pod = who.partition("/")
+    name = path.removeprefix("-") or "/x"
+    return OpenFile(name, int(pid), process, pod, int(float(size) * MIB), deleted=path != name)
 
 
 def test_what_is_hidden_is_said_with_its_bytes() -> None:
@@ -467,7 +441,13 @@ def test_what_is_hidden_is_said_with_its_bytes() -> None:
     the small ones counted; below a thousandth of the capacity nothing is said. Who was not looked at
     is said in one line; none where everybody was."""
     shown = []
-    for name, remarks in SPACES.items():
+    for space in rows_of(SPACES):
+        name, given = space["space"], space["files"]
+        if given.startswith("100 x"):
+            given = "; ".join(f"app {pid} 4 -" for pid in range(100))
+        files = tuple(file_of(each) for each in given.split("; ") if each)
+        mount = mounted(*space["mount"].split()) if space["mount"] else None
+        remarks = told(HiddenSpace(mount, files), int(space["reserve"]) * MIB)
         shown += [
             f"# {name}",
             *(f"{each.about}: {each.bytes}: {each.sentence}" for each in remarks),
@@ -488,20 +468,19 @@ def test_what_is_hidden_is_said_with_its_bytes() -> None:
     expect(Path(__file__).with_name("hidden.txt"), "\n".join(shown) + "\n")
 
 
-OPTIONS = """
-ext4  | rw relatime nodelalloc prjquota                 | nodelalloc prjquota
-ext4  | ro relatime                                     | ro
-xfs   | rw allocsize=64k noquota pquota                 | allocsize=64k pquota
-btrfs | rw compress=zstd:3 discard=async space_cache=v2 | compress=zstd:3 discard=async
-tmpfs | rw size=16384k nr_inodes=4000 mode=755          | size=16384k nr_inodes=4000
-zfs   | ro size=1                                       | ro
-"""
-
-
-@pytest.mark.parametrize("row", OPTIONS.strip().splitlines())
-def test_the_options_that_matter_are_named_and_no_others(row: str) -> None:
+@rows("""
+    kind  | options                                         | named
+    ext4  | rw relatime nodelalloc prjquota                 | nodelalloc prjquota
+    ext4  | ro relatime                                     | ro
+    xfs   | rw allocsize=64k noquota pquota                 | allocsize=64k pquota
+    btrfs | rw compress=zstd:3 discard=async space_cache=v2 | compress=zstd:3 discard=async
+    tmpfs | rw size=16384k nr_inodes=4000 mode=755          | size=16384k nr_inodes=4000
+    zfs   | ro size=1                                       | ro
+""")
+def test_the_options_that_matter_are_named_and_no_others(
+    kind: str, options: str, named: str
+) -> None:
     """With their values; read-only matters everywhere, also where nothing else is known."""
-    kind, options, named = map(str.strip, row.split("|"))
     mount = Mount("/data", "8:1", kind, "/dev/sda1", tuple(options.split()))
     assert " ".join(traits_of(mount).options) == named
 

@@ -25,18 +25,6 @@ def test_threads_that_were_prepared_work_when_none_can_be_started() -> None:
     workers.close()
 
 
-@pytest.mark.usefixtures("hasty")
-@pytest.mark.parametrize("prepared", [0, 1])
-def test_who_is_told_of_the_end_of_a_task_finds_its_thread_free(prepared: int) -> None:
-    """A thousand tasks one after another, on one thread."""
-    workers, done = Workers("tests", 1), threading.Semaphore(0)
-    workers.prepare(prepared)
-    for _ in range(1000):
-        workers.run(lambda: None, done.release)
-        assert done.acquire(timeout=60.0)
-    workers.close()
-
-
 def test_a_thread_that_does_not_start_is_a_sentence_and_nothing_stays_behind() -> None:
     """The task is not run; later, when threads start again, the next one is."""
     workers, done = Workers("tests", 2), threading.Event()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-import pytest
-
 from eviction.types import Threshold, ThresholdValue
 from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState
 from signals.interval import Fall, FillRate
@@ -49,22 +47,6 @@ class SteppedClock:
     def step_wall(self, seconds: float) -> None:
         """Somebody sets the wall clock."""
         self._wall_at += seconds
-
-
-def rows_of(table: str) -> list[dict[str, str]]:
-    """The lines of a table whose columns are parted by `|`, by the words of its first line."""
-    lines = [[cell.strip() for cell in line.split("|")] for line in table.strip().splitlines()]
-    return [dict(zip(lines[0], cells, strict=True)) for cells in lines[1:]]
-
-
-def each_row(table: str) -> pytest.MarkDecorator:
-    """One test for each line of a table. The first column says what it is about; the others are the
-    test's arguments, as text."""
-    rows = [tuple(row.values()) for row in rows_of(table)]
-    _, *arguments = rows_of(table)[0]
-    return pytest.mark.parametrize(
-        arguments, [cells for _, *cells in rows], ids=[row[0] for row in rows]
-    )
 
 
 def value(text: str) -> ThresholdValue:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from eviction.drill.node.pod_directories import begin_container
+from eviction.drill.embedded_node import begin_container
 from reclaim.cri import cri_pb2
 from tests.real_node.cri_client import CriClient
 from tests.real_node.oci import SLEEP_FOR_EVER

@@ -1,4 +1,4 @@
-"""The page of a first hour is run: its commands in their order, and what each
+"""The pages of a first hour are run: their commands in their order, and what each
 prints is what the page shows.
 
 The node is a root of its own (`OwnRoot`) with the tests' real containerd and a pretended kubelet on
@@ -6,7 +6,10 @@ one ext4. The daemon is started by a stand-in for systemctl. `make run` is run b
 README, whose example is compared with the page; `make bundle` is run once for all tests. Where a
 person would wait, the test waits for the pass.
 
-`UPDATE_PAGES=1 pytest -n0 -s tests/real_node/test_first_hour.py` writes the page anew with what is
+The pages on caches begin where the first one ends its installation; their caches lie on the disk
+under test.
+
+`UPDATE_PAGES=1 pytest -n0 -s tests/real_node/test_first_hour.py` writes the pages anew with what is
 printed now, and prints the difference.
 """
 
@@ -16,9 +19,10 @@ import difflib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -26,27 +30,33 @@ import pytest
 
 from eviction.records.state_file import Moment, current_boot_id, records_json
 from tests.bundles import Bundle, made_bundle
-from tests.console_pages import Step, steps_of, with_outputs
+from tests.console_pages import steps_of, with_outputs
 from tests.nodes.crowded_node import build_crowded_node
 from tests.nodes.own_root import ENVIRONMENT, OwnRoot
 from tests.nodes.real_node import GIB, RealNode
-from tests.pages import FIRST_HOUR, INSTALLATION, code_blocks
+from tests.pages import DOCS, INSTALLATION, code_blocks
 from tests.real_node.conftest import NodeFactory
 from tests.reclaimd_process import came_true
 
-pytestmark = pytest.mark.house("config/examples/first-hour.md")
+FIRST_HOUR = DOCS / "first-hour.md"
+pytestmark = pytest.mark.house("docs/first-hour.md", "docs/ml-node.md", "docs/ci-runner.md")
 
 UPDATE = os.environ.get("UPDATE_PAGES") == "1"
 ENDED = "the command has ended with"
 DRY_RUN, RELIEVED = "dry run (dryRun)", "ReclaimPressure (was below our mark)"
 RELOADED = "the configuration was reloaded"
-PASS = re.compile(r"(?:would remove|: removed) .*; took ")
+PASS = re.compile(r"(?:would free|: removed) .*; took |, removed in ")
 RELOAD = "systemctl reload reclaimd"
 DISK = "/disk"  # what the page calls the filesystem under test
 KUBELET = """\
 mkdir /run/kubelet && echo ok >/run/kubelet/healthz
 python3 -m http.server --bind 127.0.0.1 --directory /run/kubelet 10248 >/dev/null 2>&1 &
 """
+INSTALL = """\
+tar xf reclaimd-*.tar.gz && cd reclaimd-*/ && DESTDIR=/root/look ./install.sh >/dev/null 2>&1
+cp -r /root/look/. / && cd /root && systemctl daemon-reload
+"""
+TAG = "Signature: 8a477f597d28d172789f06886806bc55\n"
 
 
 class Operator:
@@ -61,11 +71,12 @@ class Operator:
             stderr=subprocess.STDOUT,
             text=True,
             env=ENVIRONMENT,
+            start_new_session=True,
         )
 
     def close(self) -> None:
         """Ends it, and everything in its root."""
-        self._shell.kill()
+        os.killpg(self._shell.pid, signal.SIGKILL)
         self._shell.communicate()
 
     def types(self, command: str) -> list[str]:
@@ -124,7 +135,9 @@ def node(make_node: NodeFactory) -> RealNode:
 
 
 @contextmanager
-def operator_on(node: RealNode, bundle: Bundle, directory: Path) -> Iterator[Operator]:
+def operator_on(
+    node: RealNode, bundle: Bundle, directory: Path, *, caches: bool = False
+) -> Iterator[Operator]:
     """At the prompt of the node, with the bundle and its checksum in the home directory, and a
     state file without an image, saved an hour ago, or at the boot: on a node the process of
     containerd tells since when the clocks are known; this root has a PID namespace of its own, in
@@ -135,7 +148,9 @@ def operator_on(node: RealNode, bundle: Bundle, directory: Path) -> Iterator[Ope
         "/var/log/pods": node.kubelet.pod_logs_dir,
         "/run/containerd/containerd.sock": node.containerd.socket,
     }
-    root = OwnRoot(directory / "root", shown)
+    if caches:
+        shown["/srv"] = node.mountpoint / "srv"
+    root = OwnRoot(directory / "root", shown, host_pid=caches)  # who uses a cache is known
     for path in (bundle.archive, bundle.archive.with_name(f"{bundle.archive.name}.sha256")):
         shutil.copy(path, root.path / "root")
     state = root.path / "var" / "lib" / "reclaimd"
@@ -156,19 +171,22 @@ def of_the_readme(command: str) -> list[str]:
     return example.splitlines()[1:]
 
 
-def what_is_printed(
-    steps: Sequence[Step], bundle: Bundle, node: RealNode, directory: Path
-) -> list[list[str]]:
-    """By each command, in their order."""
-    made = bundle.printed.replace(f"{bundle.archive.parent}/", "dist/").splitlines()
-    elsewhere = {"make run": of_the_readme("make run"), "make bundle": made}
-    outputs = []
-    with operator_on(node, bundle, directory) as operator:
-        for step in steps:
-            here = step.prompt == "# "
-            printed = operator.does(step.command) if here else elsewhere[step.command]
-            outputs.append([line.replace(str(node.mountpoint), DISK) for line in printed])
-    return outputs
+def compare(
+    page: Path, outputs: Sequence[Sequence[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what the page shows; or writes it anew."""
+    if UPDATE:
+        before, after = page.read_text(), with_outputs(page, outputs)
+        page.write_text(after)
+        lines = (before.splitlines(True), after.splitlines(True))
+        with capsys.disabled():
+            print("".join(difflib.unified_diff(*lines, "before", "after")))
+        return
+    for step, printed in zip(steps_of(page), outputs, strict=True):
+        shown, now = "\n".join(step.shown), "\n".join(printed)
+        assert step.is_what_was(printed), (
+            f"{step.command} prints\n{now}\nand the page shows\n{shown}"
+        )
 
 
 @pytest.mark.timeout(600)  # a bundle is made and installed, and three fills take 4 s each
@@ -180,20 +198,58 @@ def test_what_the_page_shows_is_what_is_printed(
 ) -> None:
     """Every command of the page, in its order; but for amounts, times and ids."""
     bundle = made_bundle(tmp_path_factory)
-    steps = steps_of(FIRST_HOUR)
-    outputs = what_is_printed(steps, bundle, node, tmp_path)
-    if UPDATE:
-        before, after = FIRST_HOUR.read_text(), with_outputs(FIRST_HOUR, outputs)
-        FIRST_HOUR.write_text(after)
-        lines = (before.splitlines(True), after.splitlines(True))
-        with capsys.disabled():
-            print("".join(difflib.unified_diff(*lines, "before", "after")))
-        return
-    for step, printed in zip(steps, outputs, strict=True):
-        shown, now = "\n".join(step.shown), "\n".join(printed)
-        assert step.is_what_was(printed), (
-            f"{step.command} prints\n{now}\nand the page shows\n{shown}"
-        )
+    made = bundle.printed.replace(f"{bundle.archive.parent}/", "dist/").splitlines()
+    elsewhere = {"make run": of_the_readme("make run"), "make bundle": made}
+    outputs = []
+    with operator_on(node, bundle, tmp_path) as operator:
+        for step in steps_of(FIRST_HOUR):
+            here = step.prompt == "# "
+            printed = operator.does(step.command) if here else elsewhere[step.command]
+            outputs.append([line.replace(str(node.mountpoint), DISK) for line in printed])
+    compare(FIRST_HOUR, outputs, capsys)
+
+
+def models(disk: Path) -> None:
+    """Four, as a Hugging Face hub has them."""
+    hub = disk / "srv" / "models" / "hub"
+    cached(
+        hub, [f"models--org--{name}/blobs/weights" for name in ("base", "old", "vision", "chat")]
+    )
+
+
+def wheels(disk: Path) -> None:
+    """Four, as uv unpacks them."""
+    cached(disk / "srv" / "ci" / "uv", [f"archive-v0/wheel-{each}/data" for each in range(4)])
+
+
+def cached(directory: Path, files: Sequence[str]) -> None:
+    """Units of 24 MiB, the first one the longest unused."""
+    for name in files:
+        file = directory / name
+        file.parent.mkdir(parents=True)
+        file.write_bytes(os.urandom(24 << 20))
+    (directory / "CACHEDIR.TAG").write_text(TAG)
+
+
+@pytest.mark.timeout(600)  # a bundle is installed
+@pytest.mark.parametrize(("page", "made"), [("ml-node", models), ("ci-runner", wheels)])
+def test_a_page_on_caches_shows_what_is_printed(
+    make_node: NodeFactory,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    page: str,
+    made: Callable[[Path], None],
+) -> None:
+    """Likewise, on a node with such a cache and nothing else to remove."""
+    node = make_node(GIB // 2)
+    made(node.mountpoint)
+    asked = DOCS / f"{page}.md"
+    bundle = made_bundle(tmp_path_factory)
+    with operator_on(node, bundle, tmp_path, caches=True) as operator:
+        assert operator.types(INSTALL) == []
+        outputs = [operator.does(step.command) for step in steps_of(asked)]
+    compare(asked, outputs, capsys)
 
 
 def test_shadow_ends_by_one_line_and_a_reload() -> None:

@@ -13,7 +13,7 @@ import os
 import sys
 
 from eviction.cli.main import main
-from eviction.drill.runtime.private_mounts import enter_private_mounts
+from eviction.drill.private_mounts import enter_private_mounts
 from tests.sockets.namespace_child import drop_all_capabilities
 
 CAP_SETFCAP = 1 << 31  # without it no process may map root into a user namespace (Linux 5.12)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from eviction.drill.runtime.private_mounts import libc, mount_tmpfs, unmount
+from eviction.drill.private_mounts import libc, mount_tmpfs, unmount
 from tests.conftest import MOUNTS
 
 _MS_BIND = 0x1000

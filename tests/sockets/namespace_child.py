@@ -20,12 +20,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.private_mounts import (
+from eviction.drill.private_mounts import (
     EmbeddedNodeError,
     libc,
     mount_tmpfs,
 )
+from eviction.drill.runtime import LayerSpec
 from reclaim.trust import socket_refusal
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from tests.repository import ROOT
 from tests.sockets.mounts import mounted_tmpfs, need_mounts
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from eviction.drill.judgement.judge import Check, DrillResult, Response
-from eviction.drill.measurement.measurements import (
+from pydantic import Field
+
+from eviction.drill.judge import Check, DrillResult, Response
+from eviction.drill.measurements import (
     ConditionPeriod,
     MeasuredFilesystem,
     MeasuredRemoval,
@@ -17,14 +19,12 @@ from eviction.drill.measurement.measurements import (
     Sample,
     downsample,
 )
-from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
+from eviction.drill.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.json_shapes import (
     Count,
-    Keywords,
     RoleName,
     SignalName,
     Versioned,
-    one_of,
     to_json,
 )
 from eviction.records.observations_json import ThresholdJson, threshold_json
@@ -68,8 +68,8 @@ class AvailableJson:
 # The names of all other filesystems are keys.
 PointJson = Annotated[
     dict[str, AvailableJson],
-    Keywords(
-        {
+    Field(
+        json_schema_extra={
             "properties": {
                 "seconds": {"description": "Since the start.", "type": "number"},
                 "available_bytes": {"description": "On the first filesystem.", "type": "integer"},
@@ -94,13 +94,13 @@ class DrillReportJson(Versioned):
     """The scenario's name."""
     why: str
     """What the scenario shows."""
-    response: Annotated[str, one_of(Response)]
+    response: Response
     """What relieved the node: reclaimd, or another component, which was only observed."""
     held: bool
     """Whether every expectation that could be judged held."""
     filesystem: str
     """The filesystems of the node, for people."""
-    layout: Annotated[str, Keywords({"enum": [*map(str, FsLayout), "unknown"]})]
+    layout: FsLayout | Literal["unknown"]
     """How the roles are spread over the filesystems."""
     crossed_seconds: float | None
     """When a mark was first crossed; null: never."""

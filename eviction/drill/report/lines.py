@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from itertools import product
 
-from eviction.drill.measurement.measurements import PLURALS
+from eviction.drill.measurements import PLURALS
 from eviction.drill.report.document import DrillReportJson, mark_text
 from eviction.records.json_shapes import LeftOut
 from eviction.wording.explain import reason_in_words
@@ -71,11 +71,13 @@ def verdict_rows(report: DrillReportJson) -> list[Row]:
 
 
 def _outcome_text(report: DrillReportJson, acted_on: str) -> str:
-    """How long after the first crossing everything came, and the lowest point."""
+    """How long after the first crossing everything came, and the lowest point. Of a removal, polled
+    lists say only by when it was."""
+    removal = "first removal" if report.lists_apart_seconds is None else "first removal within"
     times = [
         f"{what} {'never' if took is None else format_duration(took)}"
         for what, took in (
-            ("first removal", report.from_crossing_to_first_removal_seconds),
+            (removal, report.from_crossing_to_first_removal_seconds),
             ("first byte", report.from_crossing_to_first_relief_seconds),
             ("relief", report.from_crossing_to_relief_seconds),
         )

@@ -1,6 +1,6 @@
 """Draws the timeline of a run: charts and events as inline SVG.
 
-A chart has lines, marks, bands, and ticks whose names show on hover. It runs no script and loads
+A chart has lines and marks, and events whose names show on hover. It runs no script and loads
 nothing: browsers show `<title>` on hover, and colours are CSS classes, light or dark as the reader
 prefers. All text is escaped here.
 """
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from itertools import product
 from typing import Any, NamedTuple
 
-from eviction.drill.measurement.measurements import PLURALS, ConditionPeriod
-from eviction.drill.pressure.schedule import PressurePeriod
+from eviction.drill.measurements import PLURALS, ConditionPeriod
 from eviction.drill.report.document import DrillReportJson, mark_text
+from eviction.drill.schedule import PressurePeriod
 from eviction.types import NodeCondition
 from eviction.wording.log import escaped
 from signals.quantity import format_bytes, format_duration
@@ -36,6 +36,7 @@ FONT, LINE = 13.0, 17.0  # the size of a text, and the height of its line
 CHARACTER = 0.6 * FONT  # usual fonts are no wider, in labels with digits
 FILLS = "the disk fills"
 FAULTS = "faults"
+AXIS = "seconds since the first pressure began"
 GAP = 9.0  # between the plot and the texts beside it
 
 COLOURS = """
@@ -61,14 +62,13 @@ NAMES = re.findall(r"--([\w-]+): ", COLOURS.partition("@media")[0])  # of the co
 # A class is a colour: of the stroke of lines, and of the inside of texts and rectangles.
 CLASSES = """text, rect { fill: currentColor; }
 line, path { fill: none; stroke: currentColor; }
+rect { stroke: transparent; stroke-width: 8; }
 path { stroke-width: 1.8; stroke-linejoin: round; }
 path.b { stroke-dasharray: 7 3; }
 line.soft-mark { stroke-dasharray: 5 3; }
 line.soft { stroke-dasharray: 2 3; }
 .end { text-anchor: end; }
 .middle { text-anchor: middle; }
-.tick { color: var(--sandbox); stroke-width: 1.6; }
-.tick .hit { stroke: transparent; stroke-width: 9; pointer-events: stroke; }
 """ + "".join(f".{name} {{ color: var(--{name}); }}\n" for name in NAMES)
 FONTS = f"svg {{ font: {FONT:g}px system-ui, sans-serif; }}"
 
@@ -93,13 +93,12 @@ def timeline(report: DrillReportJson) -> list[tuple[str, str]]:
             if inodes:
                 total = f"{filesystem.inodes_total} inodes"
                 what = f"inodes free on {', '.join(filesystem.roles)} (of {total})"
-            series = Series(what, report.series(filesystem.name, inodes=inodes))
+            lines = {"a": report.series(filesystem.name, inodes=inodes)}
             marks = _marks_of(report, filesystem.name, inodes=inodes)
-            drawing = chart_svg(what, report.ended_seconds, [series], marks=marks, inodes=inodes)
+            drawing = chart_svg(what, report.ended_seconds, lines, marks=marks, inodes=inodes)
             drawings.append((what, drawing))
     name = "what happened"
-    axis = "seconds since the first pressure began"
-    return [*drawings, (name, lanes_svg(name, report.ended_seconds, _lanes(report), axis=axis))]
+    return [*drawings, (name, lanes_svg(name, report.ended_seconds, _lanes(report)))]
 
 
 def _marks_of(report: DrillReportJson, filesystem: str, *, inodes: bool) -> list[MarkLine]:
@@ -156,14 +155,6 @@ def _ended(period: PressurePeriod | ConditionPeriod, report: DrillReportJson) ->
 # ---- its parts
 
 
-class Series(NamedTuple):
-    """One line: (seconds, amount) in the order of time. `style` is a CSS class."""
-
-    name: str
-    points: Sequence[tuple[float, float]]
-    style: str = "a"
-
-
 class MarkLine(NamedTuple):
     """A horizontal line with its label."""
 
@@ -195,16 +186,16 @@ class Lane(NamedTuple):
 def chart_svg(
     name: str,
     ended: float,
-    series: Sequence[Series],
+    lines: Mapping[str, Sequence[tuple[float, float]]],
     *,
     marks: Sequence[MarkLine] = (),
     inodes: bool = False,
 ) -> str:
     """Amounts over time, from 0 to `ended` (seconds), as an `<svg>` element.
 
-    It is as wide as its container. Of several lines, each has its name beside the plot.
+    It is as wide as its container. `lines`: CSS class -> (seconds, amount) in the order of time.
     """
-    amounts = [amount for one in series for _, amount in one.points]
+    amounts = [amount for points in lines.values() for _, amount in points]
     highest = max([*amounts, *(mark.amount for mark in marks)], default=1.0)
     # between grid lines: 1, 2, 5, 10 … inodes, or a power of two of bytes
     least = max(highest / TICKS, 1.0)
@@ -223,18 +214,14 @@ def chart_svg(
         parts.append(_text(LEFT - GAP, height + 4, label, style="soft end"))
     parts += _time_axis(ended, FLOOR)
     parts += _marks(marks, y)
-    parts += [_path(one, x, y) for one in series if one.points]
-    if len(series) > 1:
-        for number, one in enumerate(series):
-            parts.append(_beside(TOP + LINE * (number + 0.7), one.name, one.style))
+    for style, points in lines.items():
+        places = "L".join(f"{x(seconds):.1f} {y(amount):.1f}" for seconds, amount in points)
+        parts.append(f'<path class="{style}" d="M{places or "0 0"}"/>')
     return _svg(name, HEIGHT, parts)
 
 
-def lanes_svg(name: str, ended: float, lanes: Sequence[Lane], *, axis: str = "") -> str:
-    """Events over time, in lanes, with the same time axis as the charts.
-
-    `axis`: the name of the time axis.
-    """
+def lanes_svg(name: str, ended: float, lanes: Sequence[Lane]) -> str:
+    """Events over time, in lanes, with the same time axis as the charts."""
     x = _scale(ended)
     top = TOP
     parts: list[str] = []
@@ -246,7 +233,7 @@ def lanes_svg(name: str, ended: float, lanes: Sequence[Lane], *, axis: str = "")
         parts += [_event(event, x, top + 4, floor=top + LANE - 4) for event in lane.events]
         top += LANE
     parts += _time_axis(ended, top)
-    parts.append(_text(LEFT + PLOT / 2, top + BOTTOM + 6, axis, style="soft middle"))
+    parts.append(_text(LEFT + PLOT / 2, top + BOTTOM + 6, AXIS, style="soft middle"))
     return _svg(name, top + BOTTOM + LINE, parts)
 
 
@@ -316,26 +303,16 @@ def _marks(marks: Sequence[MarkLine], y: Callable[[float], float]) -> list[str]:
     return parts
 
 
-def _path(series: Series, x: Callable[[float], float], y: Callable[[float], float]) -> str:
-    places = "L".join(f"{x(seconds):.1f} {y(amount):.1f}" for seconds, amount in series.points)
-    title = f"<title>{html_text(series.name)}</title>"
-    return f'<path class="{html_text(series.style)}" d="M{places}">{title}</path>'
-
-
 def _event(event: Event, x: Callable[[float], float], top: float, *, floor: float) -> str:
-    """A period as a rectangle; a moment as a thin line.
-
-    Over that is a broad invisible one, which is easy to point at.
-    """
-    style = html_text(event.style)
+    """A rectangle, thin for a moment; its invisible edge is easy to point at."""
     left = x(event.began)
-    until = "" if event.ended is None else f" to {event.ended:.3f} s"
-    title = f"<title>{html_text(event.label)}, {event.began:.3f} s{until}</title>"
+    wide, until = 1.6, ""
     if event.ended is not None:
-        size = f'width="{max(x(event.ended) - left, 1.5):.1f}" height="{floor - top:.1f}"'
-        return f'<rect class="{style}" x="{left:.1f}" y="{top:.1f}" {size}>{title}</rect>'
-    line = f'x1="{left:.1f}" y1="{top:.1f}" x2="{left:.1f}" y2="{floor:.1f}"'
-    return f'<g class="tick {style}">{title}<line class="hit" {line}/><line {line}/></g>'
+        wide, until = max(x(event.ended) - left, wide), f" to {event.ended:.3f} s"
+    title = f"<title>{html_text(event.label)}, {event.began:.3f} s{until}</title>"
+    size = f'width="{wide:.1f}" height="{floor - top:.1f}"'
+    style = html_text(event.style)
+    return f'<rect class="{style}" x="{left:.1f}" y="{top:.1f}" {size}>{title}</rect>'
 
 
 def _line(x1: float, y1: float, x2: float, *, y2: float, style: str) -> str:

@@ -11,11 +11,12 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from google.protobuf.message import Message
+
 from reclaim.cri import cri_pb2 as pb
 from tests.background import Background
 from tests.faults.matrix.table import Kind
 from tests.nodes.full_runtime import FullRuntime
-from tests.nodes.full_server import METHODS
 from tests.nodes.pod_maker import Answer, PodMaker
 from tests.nodes.small_node import APP, DEAD_SECONDS, MIB, SmallNode
 
@@ -35,10 +36,10 @@ class _Runtime(FullRuntime):
 
     image_mountpoint = ""
 
-    def image_fs_info(self, request: pb.ImageFsInfoRequest) -> pb.ImageFsInfoResponse:
-        """ImageFsInfo."""
-        answer: pb.ImageFsInfoResponse = super().image_fs_info(request)
-        if self.image_mountpoint:
+    def answer(self, request: Message) -> Any:
+        """Of ImageFsInfo too."""
+        answer = super().answer(request)
+        if self.image_mountpoint and isinstance(request, pb.ImageFsInfoRequest):
             for usage in (*answer.image_filesystems, *answer.container_filesystems):
                 usage.fs_id.mountpoint = self.image_mountpoint
         return answer
@@ -51,11 +52,10 @@ class _DirectPodMaker(PodMaker):
 
     def __init__(self, node: SmallNode) -> None:
         super().__init__(node.endpoint, "/nowhere")
-        self._runtime = node.runtime
-        self._functions = {method.name: method.function for method in METHODS}
+        self._answer = node.runtime.answer
 
     def _make(self, method: str, request: Any, answer_type: type[Answer]) -> Answer:
-        answer: Any = self._functions[method](self._runtime, request)
+        answer: Any = self._answer(request)
         return answer  # type: ignore[no-any-return] # an answer_type
 
 

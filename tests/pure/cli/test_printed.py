@@ -64,7 +64,7 @@ def test_a_help_has_what_is_the_commands_own_and_an_example_that_can_be_typed(co
     """Each of its options in a row with a text, and none of those that all commands share but a
     hint; its exit codes. What belongs to one of two commands in one module is said for both."""
     text, (parser, _) = printed(command, "--help"), command_of(command)
-    assert f"\n  {command} " in printed("help")
+    assert re.search(rf"^  .{{8}}{command} ", printed("help"), re.MULTILINE)
     assert text.startswith(f"usage: reclaimd {command} [OPTION ...]")
     for action in parser.groups()[""]:
         assert action.help, action.dest
@@ -177,7 +177,7 @@ def test_the_screen_fits_the_terminal_and_keeps_state_and_signals(width: int, he
     remove nothing."""
     crowded = status(
         *((str(each), GIB, 2 * GIB, 8.1) for each in KUBELET_SIGNALS),
-        held_off="the kubelet does not answer on /healthz; " * 3,
+        held_off="nothing is removed for 5m, as of now; " * 3,
         dry_run=True,
         warnings=["w" * 500],
         passes=[a_pass("because " * 100)] * 9,
@@ -255,6 +255,7 @@ PRINTED_BY = {
     "ballast": {"ballast"},
     "check": {"check"},
     "config": {"effective-configuration"},
+    "df": {"disk-usage"},
     "doctor": {"doctor"},
     "drill": {"drill-report"},
     "history": {"history", "regret"},
@@ -281,11 +282,14 @@ def test_every_command_with_json_has_a_schema() -> None:
 def test_every_field_of_what_is_printed_is_described(name: str) -> None:
     """Each part has a title and a description, each field a sentence."""
     schema = schema_of(name)
-    for part in (schema, *schema.get("$defs", {}).values()):
+    parts = schema.get("$defs", {})
+    for part in (schema, *parts.values()):
         assert part["title"]
         assert part["description"]
-        for field, described in part["properties"].items():
-            assert described["description"].endswith("."), (part["title"], field)
+        for field, described in part.get("properties", {}).items():
+            of_its_type = parts.get(described.get("$ref", "").rpartition("/")[2], {})
+            text = {**of_its_type, **described}["description"]
+            assert text.endswith("."), (part["title"], field)
 
 
 def test_every_field_that_the_code_gives_to_the_log_is_in_its_schema() -> None:

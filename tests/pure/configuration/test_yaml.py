@@ -98,7 +98,7 @@ def test_any_text_is_read_or_refused_by_each(text: str) -> None:
         ("a: grün\n".encode(), {"a": "grün"}),
         ("a: grün\n".encode("utf-8-sig"), {"a": "grün"}),
         (b"#" * LARGEST_BYTES, {}),
-        (b"#" * (LARGEST_BYTES + 1), "larger than 1048576 bytes, the largest allowed"),
+        (b"#" * (LARGEST_BYTES + 1), "larger than 1.0MiB, the largest allowed"),
         (b"a: \xff\n", "not UTF-8 at byte 3"),
     ],
     ids=["utf-8", "with a byte order mark", "1 MiB", "over 1 MiB", "latin-1"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from reclaim.types import (
 from tests.pure.contexts import carried_out, context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container, sandbox
+from tests.rows import rows
 
 ORPHAN = Verdict(Kind.CONTAINER, "old", "old", Action.REMOVE, Reason.POD_GONE, pod_uid="uid-1")
 OLDER = ORPHAN._replace(reason=Reason.OLDER_COPY, superseded_by="new")
@@ -61,80 +61,64 @@ class Node:
         """Which removes it."""
         return self.containers if verdict.kind is Kind.CONTAINER else self.sandboxes
 
-    def only(self, name: str) -> None:
-        """Instead of the two there is only this container."""
-        self.runtime.containers.clear()
-        self.runtime.hold(container(name))
-
-    def alive(self) -> None:
-        """The pod is there again."""
-        self.pods.uids.add("uid-1")
-
-    def when(self, call: str, do: Callable[[], object]) -> None:
-        """Something happens while a slow call is under way."""
-        self.runtime.slow[call] = 0.3
-        self.runtime.on_call[call] = do
-
-
-def says_nothing(node: Node) -> None:
-    """An answer without a status: neither dead, nor gone."""
-    node.runtime.says_nothing = True
-
-
-CHANGES: dict[str, tuple[Callable[[Node], object], Verdict, Ready | Refused]] = {
-    "nothing": (lambda _: None, ORPHAN, Ready(50.0)),
-    "nothing, of a live pod": (lambda node: node.alive(), OLDER, Ready(50.0)),
-    "nothing, of a sandbox": (lambda _: None, ORPHAN_SANDBOX, Ready(50.0)),
-    "it says nothing": (says_nothing, ORPHAN, Refused(Reason.UNKNOWN_STATE)),
-    "its pod is there": (lambda node: node.alive(), ORPHAN, Refused(Reason.POD_ALIVE)),
-    "the pod of a sandbox": (lambda node: node.alive(), ORPHAN_SANDBOX, Refused(Reason.POD_ALIVE)),
-    "the newer copy has gone": (
-        lambda node: node.only("old"),
-        OLDER,
-        Refused(Reason.NEWEST_OF_LIVE_POD),
-    ),
-    "another id begins so": (lambda node: node.only("older"), ORPHAN, GONE),
-    "its sandbox has gone": (lambda node: node.runtime.sandboxes.clear(), ORPHAN_SANDBOX, GONE),
-    "a sandbox is occupied": (
-        lambda node: node.runtime.hold(container("c", sandbox_id="s")),
-        ORPHAN_SANDBOX,
-        Refused(Reason.HAS_CONTAINERS),
-    ),
-    "a sandbox is ready": (
-        lambda node: node.runtime.hold(sandbox("s", state=PodSandboxState.READY)),
-        ORPHAN_SANDBOX,
-        Refused(Reason.READY),
-    ),
-    "it starts during a slow list": (
-        lambda node: node.when(
-            "list_containers", lambda: node.runtime.set_state("old", ContainerState.RUNNING)
-        ),
-        OLDER,
-        Refused(Reason.RUNNING),
-    ),
-    "a slow list": (lambda node: node.when("list_containers", lambda: None), OLDER, Ready(50.3)),
-    "a slow list, of a sandbox": (
-        lambda node: node.when("list_containers", lambda: None),
-        ORPHAN_SANDBOX,
-        Ready(50.3),
-    ),
-}
+    def happen(self, what: str, *name: str) -> None:
+        """Something changes, or, `slowly`, does so while a slow list is on its way."""
+        match what:
+            case "slowly":
+                self.runtime.slow["list_containers"] = 0.3
+                if name:
+                    self.runtime.on_call["list_containers"] = lambda: self.happen(*name)
+            case "only":
+                self.runtime.containers.clear()
+                self.runtime.hold(container(*name))
+            case "alive":
+                self.pods.uids.add("uid-1")
+            case "mute":  # an answer without a status: neither dead, nor gone
+                self.runtime.says_nothing = True
+            case "starts":
+                self.runtime.set_state("old", ContainerState.RUNNING)
+            case "torn-down":
+                self.runtime.sandboxes.clear()
+            case "occupied":
+                self.runtime.hold(container("c", sandbox_id="s"))
+            case "ready":
+                self.runtime.hold(sandbox("s", state=PodSandboxState.READY))
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_has_changed_since_the_plan_counts(change: str) -> None:
-    """A status counts for 50 ms: after a slow list it is read once more."""
-    happens, verdict, answer = CHANGES[change]
-    node = Node()
-    happens(node)
+PLANNED = {"orphan": ORPHAN, "older": OLDER, "sandbox": ORPHAN_SANDBOX}
+
+
+@rows("""
+    what                         | planned | happens       | answer
+    nothing                      | orphan  |               | 50
+    nothing, of a live pod       | older   | alive         | 50
+    nothing, of a sandbox        | sandbox |               | 50
+    it says nothing              | orphan  | mute          | unknown_state
+    its pod is there             | orphan  | alive         | pod_alive
+    the pod of a sandbox         | sandbox | alive         | pod_alive
+    the newer copy has gone      | older   | only old      | newest_of_live_pod
+    another id begins so         | orphan  | only older    | gone
+    its sandbox has gone         | sandbox | torn-down     | gone
+    a sandbox is occupied        | sandbox | occupied      | has_containers
+    a sandbox is ready           | sandbox | ready         | ready
+    it starts during a slow list | older   | slowly starts | running
+    a slow list                  | older   | slowly        | 50.3
+    a slow list, of a sandbox    | sandbox | slowly        | 50.3
+""")
+def test_what_has_changed_since_the_plan_counts(planned: str, happens: str, answer: str) -> None:
+    """A status counts for 50 ms: after a slow list it is read once more. The answer is since when
+    it is ready, or why it is not."""
+    node, verdict = Node(), PLANNED[planned]
+    if happens:
+        node.happen(*happens.split())
     stage = node.stage_of(verdict)
-    found = stage.check(verdict)
-    if isinstance(answer, Ready):
-        assert isinstance(found, Ready)
-        assert found.checked_at == pytest.approx(answer.checked_at)
-    else:
-        assert found == answer
-    assert stage.present(verdict) is (answer != GONE)
+    match stage.check(verdict):
+        case Ready(checked_at):
+            found = f"{checked_at:g}"
+        case refused:
+            found = "gone" if refused == GONE else str(refused.reason)
+    assert found == answer
+    assert stage.present(verdict) is (answer != "gone")
 
 
 def test_without_an_answer_of_the_runtime_nothing_is_ready() -> None:

@@ -23,6 +23,7 @@ from reclaim.types import AnsweredLate, ConnectionLost, RemovalFailed, RuntimeUn
 from reclaim.workers import Workers
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container
+from tests.rows import rows
 
 # ---- messages
 
@@ -52,26 +53,23 @@ def test_any_bytes_are_read_or_refused(given_bytes: bytes) -> None:
             list(entries(whole + broken))
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        "- - 2",
-        "40 30 40",
-        "- 30 30",
-        "0 30 2",
-        "3601 - 3600",
-        "999999999 - 3600",
-        "9999999999 - 2",
-        "-5 x 2",
-    ],
-)
-def test_a_container_has_the_kubelets_grace_to_stop_and_an_hour_at_most(row: str) -> None:
+@rows("""
+    deletion   | pod | seconds
+    -          | -   | 2
+    40         | 30  | 40
+    -          | 30  | 30
+    0          | 30  | 2
+    3601       | -   | 3600
+    999999999  | -   | 3600
+    9999999999 | -   | 2
+    -5         | x   | 2
+""")
+def test_a_container_has_the_kubelets_grace_to_stop_and_an_hour_at_most(
+    deletion: str, pod: str, seconds: int
+) -> None:
     """The deletion's, else the pod's, else 2 s, and never less; what is no number says nothing."""
-    *told, seconds = row.split()
-    annotations = zip(GRACE_ANNOTATIONS, told, strict=True)
-    assert stop_grace_seconds({name: text for name, text in annotations if text != "-"}) == int(
-        seconds
-    )
+    annotations = zip(GRACE_ANNOTATIONS, (deletion, pod), strict=True)
+    assert stop_grace_seconds({name: text for name, text in annotations if text != "-"}) == seconds
 
 
 # ---- CRI-O's storage: when images were pulled, by the kernel's stamps, and what they hold
@@ -116,62 +114,59 @@ def test_an_image_is_as_old_as_its_directory_and_an_artifact_as_its_manifest(ima
     ] * 3
 
 
-@pytest.mark.parametrize(
-    ("reported", "store"),
-    [
-        ("/var/lib/containers/storage/overlay-images", "/var/lib/containers/storage"),
-        ("/var/lib/containers/storage/overlay-containers/", "/var/lib/containers/storage"),
-        ("/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs",) * 2,
-        ("/var/lib/docker/", "/var/lib/docker"),
-    ],
-)
+@rows("""
+    reported                                                   | store
+    /var/lib/containers/storage/overlay-images                 | /var/lib/containers/storage
+    /var/lib/containers/storage/overlay-containers/            | /var/lib/containers/storage
+    /var/lib/containerd/io.containerd.snapshotter.v1.overlayfs | /var/lib/containerd/io.containerd.snapshotter.v1.overlayfs
+    /var/lib/docker/                                           | /var/lib/docker
+""")
 def test_the_content_is_beside_what_cri_o_reports(reported: str, store: str) -> None:
     """Other runtimes report the directory that holds it."""
     assert store_of(reported) == store
 
 
-LISTED = f'[{{"id": "{IMAGE}", "layer": "top", "mapped-layers": ["mapped"]}}, {{"id": "c", "layer": "other"}}, {{"id": "d"}}]'
+LISTED = """[
+    {"id": "one", "layer": "top", "mapped-layers": ["mapped"]}, {"id": "c", "layer": "other"},
+    {"id": "d"}
+]"""
 LAYERS = """[
     {"id": "base", "diff-size": 300}, {"id": "top", "parent": "base", "diff-size": 30},
     {"id": "mapped", "parent": "base", "diff-size": 31}, {"id": "other", "parent": "base"},
     {"id": "container", "parent": "top", "diff-size": 5}
 ]"""
-CIRCLE = '[{"id": "top", "parent": "b", "diff-size": -1}, {"id": "b", "parent": "top"}]'
 
 
-@pytest.mark.parametrize(
-    ("listed", "layers", "held"),
-    [
-        (
-            LISTED,
-            LAYERS,
-            {
-                IMAGE: {"top": 30, "mapped": 31, "base": 300},
-                "c": {"other": 0, "base": 300},
-                "d": {},
-            },
-        ),
-        ('[{"id": "c", "layer": "top"}]', CIRCLE, {"c": {"top": 0, "b": 0}}),
-        ("{}", '"no list"', None),
-        ('[{"layer": "top"}]', LAYERS, None),
-        *((LISTED, f"[{layer}]", None) for layer in ('{"parent": "base"}', '["base"]', '"base"')),
-        *((LISTED, f'[{{"id": "base", "diff-size": {size}}}]', None) for size in ("null", '"x"')),
-        (LISTED, "null", None),
-        ("1", LAYERS, None),
-        ("{", LAYERS, None),
-    ],
-)
+@rows("""
+    listed                         | layers                                                     | held
+    LISTED                         | LAYERS                                                     | one: base=300 mapped=31 top=30; c: base=300 other=0; d:
+    [{"id": "c", "layer": "top"}]  | [{"id": "top", "parent": "b", "diff-size": -1}, {"id": "b", "parent": "top"}] | c: b=0 top=0
+    {}                             | "no list"                                                  |
+    [{"layer": "top"}]             | LAYERS                                                     |
+    LISTED                         | [{"parent": "base"}]                                       |
+    LISTED                         | [["base"]]                                                 |
+    LISTED                         | ["base"]                                                   |
+    LISTED                         | [{"id": "base", "diff-size": null}]                        |
+    LISTED                         | [{"id": "base", "diff-size": "x"}]                         |
+    LISTED                         | null                                                       |
+    1                              | LAYERS                                                     |
+    {                              | LAYERS                                                     |
+""")
 def test_an_image_holds_its_layers_down_to_the_base(
-    images: Path, listed: str, layers: str, held: dict[str, dict[str, int]] | None
+    images: Path, listed: str, layers: str, held: str
 ) -> None:
     """Also the copies of its top layer for user namespaces; one whose size is not said counts
     nothing, and a circle has an end. Files that are none of a storage, or not there, tell nothing."""
     assert stored_layers(str(images)) is None
     (images.parent / "overlay-layers").mkdir()
-    (images / "images.json").write_text(listed)
-    (images.parent / "overlay-layers" / "layers.json").write_text(layers)
+    (images / "images.json").write_text(listed.replace("LISTED", LISTED))
+    (images.parent / "overlay-layers" / "layers.json").write_text(layers.replace("LAYERS", LAYERS))
     found = stored_layers(str(images))
-    assert (found and found.of_images) == held
+    told = (
+        f"{name}: {' '.join(f'{layer}={size}' for layer, size in sorted(own.items()))}".strip()
+        for name, own in (found.of_images if found else {}).items()
+    )
+    assert "; ".join(told) == held
 
 
 # ---- what is asked once, by several who read at once

@@ -8,8 +8,7 @@ and `pkg/kubelet/eviction/helpers.go`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,19 +48,17 @@ from signals.types import (
 from tests.pure.values import (
     GIB,
     MIB,
-    each_row,
     filling,
     observation,
     observations_of,
-    rows_of,
     stats,
     threshold,
     value,
 )
+from tests.rows import rows, rows_of
 
 NODEFS, INODES, IMAGEFS = KUBELET_SIGNALS[:3]
 SHORT = {DELETE_ALL_UNUSED_CONTAINERS: "C", DELETE_UNUSED_IMAGES: "I"}
-CAPACITY, PERIOD, GAP = 10 * GIB, 45.0, 35.0  # of the oracle's node
 REPORTED = {NodeCondition.RECLAIM_PRESSURE: "ours", NodeCondition.DISK_PRESSURE: "kubelet"}
 
 
@@ -524,126 +521,10 @@ def test_which_threshold_is_acted_on(story: str) -> None:
 # ---- the same by an oracle
 
 
-@dataclass
-class Oracle:
-    """What the rules need to remember, kept in the plainest way, beside the state under test."""
-
-    met_since: dict[Threshold, float] = field(default_factory=dict)
-    served: set[Threshold] = field(default_factory=set)
-    read_at: dict[Signal, float] = field(default_factory=dict)
-    passed_at: float = 0.0
-    pressure_at: float = -PERIOD
-    reported: set[NodeCondition] = field(default_factory=set)
-
-    def expects(
-        self,
-        thresholds: Sequence[Threshold],
-        seen: Mapping[Signal, SignalObservation],
-        now: float,
-    ) -> tuple[set[Threshold], tuple[Threshold, ...], set[NodeCondition]]:
-        """The thresholds met, those to act on in order, and the conditions."""
-        if now - self.passed_at > GAP:
-            self.met_since.clear()
-        self.passed_at = now
-        read = {signal: one for signal, one in seen.items() if not one.stale}
-        if not read:
-            return set(), (), self.reported
-        for one in thresholds:
-            reading = read.get(one.signal)
-            if reading is None:
-                if one.signal not in seen or one not in self.met_since:
-                    self._forget(one)
-                continue
-            held = one in self.served
-            mark = one.mark_with_min_reclaim if held else one.mark
-            if reading.available >= mark(reading.capacity):
-                self._forget(one)
-            elif now - self.met_since.setdefault(one, now) >= one.grace_seconds:
-                self.served.add(one)
-            else:
-                self.served.discard(one)
-        new = {
-            signal
-            for signal, one in read.items()
-            if signal not in self.read_at or (one.time or 0.0) > self.read_at[signal]
-        }
-        self.read_at = {signal: one.time or 0.0 for signal, one in read.items()}
-        if self.met_since:
-            self.pressure_at = now
-
-        def priority(one: Threshold) -> tuple[Fraction, int, float]:
-            mark = one.mark(CAPACITY)
-            order = KUBELET_SIGNALS.index(one.signal)
-            return Fraction(read[one.signal].available - mark, mark), order, one.grace_seconds
-
-        acts = sorted((one for one in self.served if one.signal in new), key=priority)
-        self.reported = (
-            {NodeCondition.RECLAIM_PRESSURE} if now - self.pressure_at < PERIOD else set()
-        )
-        return set(self.met_since), tuple(acts), self.reported
-
-    def _forget(self, one: Threshold) -> None:
-        self.met_since.pop(one, None)
-        self.served.discard(one)
-
-
-some_thresholds = st.lists(
-    st.builds(
-        threshold,
-        st.sampled_from([NODEFS, INODES, IMAGEFS]),
-        st.sampled_from(["1Gi", "10%", "1"]),
-        grace_seconds=st.sampled_from([0.0, 25.0, 60.0]),
-        min_reclaim=st.sampled_from(["", "5%"]),
-    ),
-    max_size=4,
-    unique_by=lambda one: (one.signal, one.grace_seconds),
-)
-some_readings = st.dictionaries(
-    st.sampled_from([NODEFS, INODES, IMAGEFS]),
-    st.tuples(
-        st.one_of(st.integers(0, 3 * GIB), st.sampled_from([0, GIB - 1, GIB])),
-        st.sampled_from(["fresh", "fresh", "repeated", "stale"]),
-    ),
-)
-some_passes = st.lists(
-    st.tuples(st.floats(0.5, 40), some_readings, st.sampled_from([FsLayout.SINGLE] * 3 + [None])),
-    max_size=12,
-)
-
-
-@given(some_thresholds, some_passes)
-def test_any_passes_are_decided_as_the_rules_say(
-    thresholds: list[Threshold],
-    passes: list[tuple[float, dict[Signal, tuple[int, str]], FsLayout | None]],
-) -> None:
-    """What is met, what is acted on in which order, and what is reported."""
-    config = EvictionConfig(tuple(thresholds), PERIOD, GAP)
-    state, oracle, now = ManagerState(config), Oracle(), 0.0
-    for step, amounts, layout in passes:
-        now += step
-        seen = {
-            signal: observation(
-                signal,
-                available,
-                CAPACITY,
-                time=oracle.read_at.get(signal, now) if kind == "repeated" else now,
-                stale=kind == "stale",
-            )
-            for signal, (available, kind) in amounts.items()
-        }
-        state, decision = synchronize(
-            state, observations_of(*seen.values(), time=now, layout=layout), now
-        )
-        met, acts, conditions = oracle.expects(thresholds, seen, now)
-        assert (set(decision.thresholds_met), {*decision.conditions}) == (met, conditions)
-        acts = acts if layout else ()
-        assert (decision.acted_on, decision.others) == (next(iter(acts), None), acts[1:])
-
-
 # ---- arithmetic
 
 
-@each_row("""
+@rows("""
     what                        | written                  | capacity     | mark        | with_reclaim
     a quantity                  | 1Gi                      | 107374182400 | 1073741824  | 1073741824
     more of it                  | 1Gi, reclaim 500Mi       | 107374182400 | 1073741824  | 1598029824
@@ -662,13 +543,13 @@ def test_any_passes_are_decided_as_the_rules_say(
     nor such a margin           | 10, margin 90            | 100          | 10          | 10
 """)
 def test_marks_are_the_kubelets_to_the_byte(
-    written: str, capacity: str, mark: str, with_reclaim: str
+    written: str, capacity: int, mark: str, with_reclaim: int
 ) -> None:
     """And what is equal to a mark is not below it."""
     one = threshold_of(f"nodefs.available < {written}")
-    for enforced, limit in ((False, int(mark)), (True, int(with_reclaim))):
+    for enforced, limit in ((False, int(mark)), (True, with_reclaim)):
         for available in (limit - 1, limit):
-            seen = {NODEFS: observation(NODEFS, available, int(capacity))}
+            seen = {NODEFS: observation(NODEFS, available, capacity)}
             met = thresholds_met([one], seen, enforce_min_reclaim=enforced)
             assert met == ((one,) if available < limit else ())
 
@@ -689,43 +570,38 @@ def test_what_has_to_stay_available_is_the_highest_mark_of_a_disk() -> None:
     assert highest_mark([], seen, FilesystemRole.NODEFS) == 0
 
 
-@given(
-    st.lists(
-        st.builds(
-            threshold,
-            st.sampled_from(KUBELET_SIGNALS),
-            st.sampled_from(["1Gi", "10%"]),
-            grace_seconds=st.sampled_from([0.0, 60.0, 61.0]),
-            min_reclaim=st.sampled_from(["", "5%"]),
-        ),
-        max_size=8,
-    ),
-    st.sampled_from([*FsLayout, None]),
-)
+@rows("""
+    what                           | written                                                    | layout            | derived
+    single: those of nodefs        | nodefs.available < 1Gi; nodefs.inodesFree < 5              | single            | nodefs.available < 1Gi; nodefs.inodesFree < 5
+    split, too                     | nodefs.available < 1Gi; imagefs.available < 2Gi            | split             | nodefs.available < 1Gi
+    else those of imagefs          | nodefs.available < 1Gi; imagefs.available < 2Gi, reclaim 5% | dedicated-imagefs | imagefs.available < 2Gi, reclaim 5%
+    hard ones first                | nodefs.available < 2Gi, grace 60; nodefs.available < 1Gi   | single            | nodefs.available < 1Gi; nodefs.available < 2Gi, grace 60
+    the last of each               | nodefs.available < 2Gi, grace 60; nodefs.available < 3Gi, grace 61 | single    | nodefs.available < 3Gi, grace 61
+    in place of what a user set    | containerfs.available < 1Gi; imagefs.available < 2Gi       | single            |
+    none while it is unknown       | nodefs.available < 1Gi; imagefs.available < 2Gi            |                   |
+""")
 def test_containerfs_has_the_thresholds_of_the_filesystem_with_the_writable_layers(
-    written: list[Threshold], layout: FsLayout | None
+    written: str, layout: str, derived: str
 ) -> None:
-    """A copy of the last one of each unit and hardness, hard ones first, in place of any that a
-    user set; none while the layout is unknown. The kubelet's are derived in the same way."""
-    writable = {
-        FsLayout.SINGLE: FilesystemRole.NODEFS,
-        FsLayout.SPLIT: FilesystemRole.NODEFS,
-        FsLayout.DEDICATED_IMAGEFS: FilesystemRole.IMAGEFS,
-    }
-    others = [one for one in written if one.signal.filesystem is not FilesystemRole.CONTAINERFS]
-    copies = {
-        (not one.hard, one.signal.counts_inodes): replace(
-            one,
-            signal=one.signal.on(FilesystemRole.CONTAINERFS),
-            origin=f"derived from {one.signal}",
-        )
-        for one in others
-        if layout and one.signal.filesystem is writable[layout]
-    }
-    expected = (*others, *(copies[kind] for kind in sorted(copies)))
-    assert update_container_fs_thresholds(tuple(written), layout) == expected
-    config = EvictionConfig(tuple(written), kubelets=tuple(written))
-    assert config.marks_to_watch(layout) == (*expected, *expected)
+    """A copy of the last one of each unit and hardness. The kubelet's are derived in the same way."""
+    given, copied = (
+        [threshold_of(each) for each in text.split("; ") if each] for text in (written, derived)
+    )
+    expected = (
+        *(one for one in given if one.signal.filesystem is not FilesystemRole.CONTAINERFS),
+        *(
+            replace(
+                one,
+                signal=one.signal.on(FilesystemRole.CONTAINERFS),
+                origin=f"derived from {one.signal}",
+            )
+            for one in copied
+        ),
+    )
+    known = FsLayout(layout) if layout else None
+    assert update_container_fs_thresholds(tuple(given), known) == expected
+    config = EvictionConfig(tuple(given), kubelets=tuple(given))
+    assert config.marks_to_watch(known) == (*expected, *expected)
 
 
 # ---- rows
@@ -770,7 +646,7 @@ OWN_ROW = row_entries(f"buildcache.available: {DELETE_UNUSED_IMAGES}")
 EVERYWHERE = "nodefs imagefs containerfs buildcache"
 
 
-@each_row("""
+@rows("""
     what                            | written                                        | layout            | function           | goal
     the built-in row                | other.available: p                             | single            | DeleteUnusedImages | nodefs 10 imagefs 15 containerfs 10
     not the kubelet's own disk      | other.available: p                             | dedicated-imagefs | DeleteUnusedImages | imagefs 15 containerfs 15
@@ -854,7 +730,7 @@ def observed(
 BOTH = [threshold(NODEFS, "1Gi"), threshold(IMAGEFS, "1Gi")]
 
 
-@each_row("""
+@rows("""
     what                                       | nodefs | imagefs | inodes | images_fill | soft | seconds
     half of 2 s on the disk that is nearer     | 102400 | 2024    |        |             |      | 1
     inodes count beside bytes                  | 102400 |         | 5000   |             |      | 0.1
@@ -865,17 +741,15 @@ BOTH = [threshold(NODEFS, "1Gi"), threshold(IMAGEFS, "1Gi")]
     below the only one: the ceiling            | 1023   |         |        |             |      | 10
 """)
 def test_it_is_looked_at_again_halfway_to_the_nearest_mark(
-    nodefs: str, imagefs: str, inodes: str, images_fill: str, soft: str, seconds: str
+    nodefs: float, imagefs: str, inodes: str, images_fill: str, soft: str, seconds: float
 ) -> None:
     """Of 1 GiB each, and 1000 inodes; at 500 MiB/s and 20 000 inodes a second, or the fastest fill
     that was seen."""
     fills = {(2, False): FillRate(0, 0.0, float(images_fill or 0) * MIB)}
     marks = [*BOTH, threshold(INODES, "1000")]
     marks += [threshold(NODEFS, f"{soft}Mi", grace_seconds=60.0)] if soft else []
-    found = observation_interval(
-        marks, observed(float(nodefs), imagefs, inodes), fills, policy=POLICY
-    )
-    assert found == pytest.approx(float(seconds))
+    found = observation_interval(marks, observed(nodefs, imagefs, inodes), fills, policy=POLICY)
+    assert found == pytest.approx(seconds)
 
 
 def test_polls_compare_with_the_next_mark_below_on_each_filesystem() -> None:
@@ -923,7 +797,7 @@ def test_no_fill_that_is_taken_to_be_possible_reaches_a_mark_before_the_next_rea
             assert all(available - wait * fastest > mark for wait in waits)
 
 
-@each_row("""
+@rows("""
     what                             | above | near | still_near
     it is met                        | -1    |      |
     at the mark                      | 0     | yes  | yes
@@ -969,7 +843,7 @@ def filled(mib_a_second: float) -> dict[tuple[int, bool], FillRate]:
     return {(1, False): each, (2, False): each, (1, True): each}
 
 
-@each_row("""
+@rows("""
     what                                  | nodefs | imagefs | kubelets | step | rate | seconds
     until the kubelet's mark              | 1000   |         | 600      | 0    | 100  | 4
     it is there                           | 600    |         | 600      | 0    | 100  | 0
@@ -982,20 +856,20 @@ def filled(mib_a_second: float) -> dict[tuple[int, bool], FillRate]:
     nothing fills                         | 50     |         |          | 0    | 0    | inf
 """)
 def test_urgency_is_the_time_until_the_level_that_must_not_be_reached(
-    nodefs: str, imagefs: str, kubelets: str, step: str, rate: str, seconds: str
+    nodefs: int, imagefs: str, kubelets: str, step: int, rate: float, seconds: float
 ) -> None:
     """At so many MiB/s; where there are steps, 900 MiB are preallocated. How many inodes an object
     frees is not known before it is removed."""
-    grows: Any = {"preallocated_bytes": 900 * MIB, "step_bytes": int(step) * MIB}
-    seen = observed(int(nodefs), imagefs, **grows if int(step) else {})
+    grows: Any = {"preallocated_bytes": 900 * MIB, "step_bytes": step * MIB}
+    seen = observed(nodefs, imagefs, **grows if step else {})
     known = [threshold(NODEFS, f"{kubelets}Mi")] if kubelets else []
-    assert urgency(BOTH, seen, filled(float(rate)), kubelets=known) == float(seconds)
+    assert urgency(BOTH, seen, filled(rate), kubelets=known) == seconds
     assert urgency(BOTH, seen, {}, kubelets=known) == NEVER
     inodes = observed(1024, inodes="10")
-    assert urgency([threshold(INODES, "100")], inodes, filled(float(rate))) == NEVER
+    assert urgency([threshold(INODES, "100")], inodes, filled(rate)) == NEVER
 
 
-@each_row("""
+@rows("""
     what                                            | hard | rate | lead  | preallocated | step | needed
     what is written within the lead                 | 600  | 100  | 2     | 0            | 0    | 800
     its hard mark is not known                      |      | 100  | 2     | 0            | 0    | 0
@@ -1010,16 +884,14 @@ def test_urgency_is_the_time_until_the_level_that_must_not_be_reached(
     beyond what is preallocated                     | 600  | 2000 | 20    | 30000        | 3000 | 10600
 """)
 def test_what_is_coming_has_to_fit_above_the_kubelets_mark(
-    hard: str, rate: str, lead: str, preallocated: str, step: str, needed: str
+    hard: str, rate: int, lead: float, preallocated: int, step: int, needed: int
 ) -> None:
     """In MiB, of which 1200 are available, and MiB/s; what is coming needs no inodes. Soft marks of
     the kubelet's do not count."""
     kubelets = [threshold(NODEFS, "1Gi", grace_seconds=60.0)]
     kubelets += [threshold(NODEFS, f"{hard}Mi")] if hard else []
-    grows: Any = {"preallocated_bytes": int(preallocated) * MIB, "step_bytes": int(step) * MIB}
+    grows: Any = {"preallocated_bytes": preallocated * MIB, "step_bytes": step * MIB}
     seen = observed(1200, inodes="10", **grows)
-    seen = with_needed(
-        seen, filled(int(rate)), kubelets=kubelets, lead_seconds=lambda _: float(lead)
-    )
+    seen = with_needed(seen, filled(rate), kubelets=kubelets, lead_seconds=lambda _: lead)
     found = [seen.signals[signal].needed for signal in (NODEFS, INODES)]
-    assert found == [int(needed) * MIB, 0]
+    assert found == [needed * MIB, 0]

@@ -5,12 +5,13 @@ asks the runtime, and collects periodically.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from eviction.engine.effects import (
     PauseSet,
@@ -24,7 +25,6 @@ from eviction.engine.fold import fold
 from eviction.engine.node import Node
 from eviction.engine.periodic import CONTAINER, IMAGE, loops
 from eviction.engine.world import Pause
-from eviction.records.passes import Trigger
 from eviction.surface.announcements import Announcements
 from eviction.types import Extent
 from eviction.wording.log import Log
@@ -37,8 +37,9 @@ from signals.samplers import Sample
 from signals.summary import asked
 from signals.types import FilesystemIdentity, FilesystemRole, FsStats, Poll, Signal
 from tests.inline import configured
-from tests.pure.engine.site import CONTAINERS, DEVICE, Disk, Site, Store, record_of, told
-from tests.pure.values import GIB, MIB, SteppedClock, each_row, rows_of
+from tests.pure.engine.site import DEVICE, Disk, Site, Store, record_of, told
+from tests.pure.values import GIB, MIB, SteppedClock
+from tests.rows import rows, rows_of
 
 TOLD = ("not_begun", "reclaiming", "takes_long", "detected", "runtime_asked")
 
@@ -76,327 +77,19 @@ def assert_day(site: Site, story: str) -> None:
         assert {column: found[column] for column in row} == row
 
 
-def days(days: Mapping[str, tuple[str, Mapping[str, Any], str]]) -> pytest.MarkDecorator:
-    """One test for each: the objects of a node, its configuration, and its story."""
-    return pytest.mark.parametrize(("names", "fields", "story"), days.values(), ids=days)
-
-
-@days(
-    {
-        "pressure is noticed at the next look, relieved and recorded": (
-            "abA",
-            {},
-            """
-        happens  | seconds | passes                                             | sent | told
-                 | 1       |                                                    |      | 1 detected 2 runtime_asked
-        write 30 | 30      | 2.0 interval satisfied: a removed 10, b removed 10 | a b  | 1 reclaiming 1 detected 3 runtime_asked
-    """,
-        ),
-        "or at once, if a poll has seen it": (
-            "abA",
-            {},
-            """
-        happens           | seconds | passes                                             | sent
-                          | 1.5     |                                                    |
-        write 30, crossed | 0.1     | 1.5 interval satisfied: a removed 10, b removed 10 | a b
-    """,
-        ),
-        "inotify brings a look when the floor allows it": (
-            "A",
-            {},
-            """
-        happens                            | seconds | passes                                 | looks
-                                           | 1.5     |                                        | 2
-        write 25, look-wanted, look-wanted | 1       | 1.5 watch not_enough: - / A removed 10 | 4
-    """,
-        ),
-        "what frees nothing is tried less and less often": (
-            "",
-            {},
-            """
-        happens  | seconds | passes
-        write 30 | 200     | 0.0 interval not_enough: - / - + 1.0 interval not_enough: - / - + 3.0 interval not_enough: - / - + 7.0 interval not_enough: - / - + 15.0 interval not_enough: - / - + 31.0 interval not_enough: - / - + 63.0 interval not_enough: - / - + 123.0 interval not_enough: - / - + 183.0 interval not_enough: - / -
-    """,
-        ),
-        "a gain, or a failure, after a second": (
-            "A",
-            {},
-            """
-        happens                       | seconds | passes
-        write 30, containers unlisted | 3.5     | 0.0 interval not_enough: no list / A removed 10 + 1.3 interval failed: no list / - + 2.3 interval failed: no list / - + 3.3 interval failed: no list / -
-    """,
-        ),
-        "not later than the next object is old enough": (
-            "",
-            {},
-            """
-        happens             | seconds | passes
-        young 1.5, write 30 | 6       | 0.0 interval not_enough: - / Y kept: too_young + 1.0 interval not_enough: - / Y kept: too_young + 2.5 interval not_enough: - / Y kept: too_young + 4.0 interval not_enough: - / Y kept: too_young + 5.5 interval not_enough: - / Y kept: too_young
-    """,
-        ),
-        "what flaps is no new pressure, until it was clear for 10 s": (
-            "",
-            {},
-            """
-        happens  | seconds | passes
-        write 30 | 2.9     | 0.0 interval not_enough: - / - + 1.0 interval not_enough: - / -
-        free 30  | 0.1     |
-        write 30 | 2.9     | 4.0 interval not_enough: - / -
-        free 30  | 0.1     |
-        write 30 | 7       | 8.0 interval not_enough: - / -
-        free 30  | 25      |
-        write 30 | 3.9     | 38.2 interval not_enough: - / - + 39.2 interval not_enough: - / - + 41.2 interval not_enough: - / -
-    """,
-        ),
-        "while one row pauses another one is served": (
-            "A",
-            {
-                "hard": {"imagefs.available": "470Mi"},
-                "reclaimTable": {"nodefs.available": [CONTAINERS]},
-            },
-            """
-        happens  | seconds | passes | sent
-        write 30 | 4       | 0.0 interval not_enough: - + 1.0 interval not_enough: - + 3.0 interval not_enough: - |
-        write 5  | 2       | 4.2 interval not_enough: - / A removed 10 + 5.5 interval not_enough: - / - | A
-    """,
-        ),
-        "a row without a function is told every ten seconds": (
-            "A",
-            {"reclaimTable": {"nodefs.available": []}},
-            """
-        happens  | seconds | passes | told                          | look
-        write 30 | 25      |        | 3 reclaiming 26 runtime_asked | the row names no function
-    """,
-        ),
-        "one that cannot end is told, looked at four times a second": (
-            "A",
-            {},
-            """
-        happens            | seconds | passes | told                                        | look                                            | looks
-        write 30, Send inf | 9       |  | 1 reclaiming 10 runtime_asked               | a pass runs                                     | 37
-                           | 3       |  | 1 reclaiming 8 takes_long 13 runtime_asked  | a pass runs                                     | 12
-                           | 20      | 0.0 interval not_enough: - / A parked its removal was sent 30 s ago and is not answered; it is waited for + 31.0 interval not_enough: - / A kept: being_removed | 2 reclaiming 80 takes_long 33 runtime_asked | the row pauses after a pass that was not enough | 76
-    """,
-        ),
-        "after a stop nothing begins": (
-            "A",
-            {},
-            """
-        happens  | seconds | passes | sent | looks
-                 | 1       |        |      | 2
-        stop     | 0       |        |      | 0
-        write 30 | 60      |        |      | 1
-    """,
-        ),
-        "during the hold-off nothing begins, and why is told": (
-            "AB",
-            {},
-            """
-        happens              | seconds | passes                                                 | look                              | told
-        held-off 9, write 30 | 5.5     |                                                        | a pass is due, but held off       | 6 not_begun 6 runtime_asked
-                             | 5       | 9.0 interval satisfied: - / A removed 10, B removed 10 | a mark is near, but nothing fills | 9 not_begun 1 reclaiming 11 runtime_asked
-    """,
-        ),
-        "a healthy kubelet ends it": (
-            "AB",
-            {},
-            """
-        happens                | seconds | passes                                                 | sent
-        held-off 300, write 30 | 5.5     |                                                        |
-        healthy                | 1.5     | 6.0 interval satisfied: - / A removed 10, B removed 10 | A B
-    """,
-        ),
-        "a pause ends a pass, and relief goes on after it": (
-            "AB",
-            {},
-            """
-        happens                        | seconds | passes                                                    | sent
-        write 30, on check B: pause 60 | 30      | 0.0 interval not_enough: - / A removed 10, B kept: paused | A
-                                       | 31      | 60.3 interval satisfied: - / B removed 10                 | A B
-    """,
-        ),
-        "another configuration ends a pass, too": (
-            "AB",
-            {},
-            """
-        happens                      | seconds | passes | sent
-        write 30, on check B: reload | 30      | 0.0 interval satisfied: - / A removed 10, B kept: reconfigured | A
-    """,
-        ),
-        "a disk that answers late is decided about when it has": (
-            "AB",
-            {"pollFloor": "5s", "pollCeiling": "10s"},
-            """
-        happens                   | seconds | passes                                                 | sent
-                                  | 0.1     |                                                        |
-        write 30, Read 1, crossed | 9       | 1.1 interval satisfied: - / A removed 10, B removed 10 | A B
-    """,
-        ),
-        "near a mark the disk is polled, and behind a pass for the next one": (
-            "A",
-            {"hard": {"imagefs.available": "469Mi"}, "pollFloor": "10ms"},
-            """
-        happens                     | seconds | polls for | looks
-                                    | 0.1     | 480       | 1
-        write 30, crossed, Send inf | 4       | 469       | 17
-    """,
-        ),
-        "what runs within its own patience is not stuck": (
-            "A",
-            {},
-            """
-        happens                          | seconds | told
-        write 30, patience 120, Send inf | 100     | 1 reclaiming 101 runtime_asked
-    """,
-        ),
-        "a command's program keeps nobody from asking, and gives way to pressure": (
-            "AB",
-            {},
-            """
-        happens             | seconds | asked | passes | sent
-        program, Send P inf | 61      | 2 2   |  |
-        write 30, crossed   | 1       | 3 2   | 0.0 request not_enough: P parked its removal was sent 61 s ago and is not answered; it is waited for + 61.5 interval satisfied: - / A removed 10, B removed 10 | A B
-    """,
-        ),
-        "where images are is asked while a pass runs": (
-            "AB",
-            {},
-            """
-        happens                                | seconds | images       | passes
-                                               | 1       | /node/images |
-        write 30, crossed, Send inf, elsewhere | 5       | /elsewhere   |
-        answered                               | 1       | /elsewhere   | 1.2 interval satisfied: - / A removed 10, B removed 10
-    """,
-        ),
-        "before its mark what is coming is freed, and no more": (
-            "ABC",
-            {},
-            """
-        happens | seconds | passes | sent
-        kubelet | 0.5     |  |
-        fill 8  | 2       | 2.2 lead satisfied: - / A removed 9, B kept: relieved, C kept: relieved | A
-        fill 0  | 5       |  | A
-    """,
-        ),
-        "also where a soft mark is in its grace": (
-            "ABC",
-            {
-                "evictionSoft": {"nodefs.available": "900Mi"},
-                "evictionSoftGracePeriod": {"nodefs.available": "1h"},
-            },
-            """
-        happens | seconds | passes | sent
-        kubelet | 0.5     |  |
-        fill 8  | 2       | 2.2 lead not_enough: - / A removed 9, B kept: relieved, C kept: relieved | A
-        fill 0  | 5       |  | A
-    """,
-        ),
-        "no mark is near, and none is polled for": (
-            "",
-            {"assumedFillRate": "1Ki"},
-            """
-        happens | seconds | look                          | due | polls for
-                | 1.5     | no mark can be reached sooner | 10  |
-    """,
-        ),
-        "halfway": (
-            "",
-            {"assumedFillRate": "2Mi"},
-            """
-        happens | seconds | look                     | due
-                | 1.5     | halfway to the next mark | 5
-    """,
-        ),
-        "near, and nothing fills": (
-            "",
-            {},
-            """
-        happens | seconds | look                              | due
-                | 1.5     | a mark is near, but nothing fills | 1
-    """,
-        ),
-        "it fills": (
-            "",
-            {},
-            """
-        happens | seconds | look                              | due
-        fill 8  | 1.5     | a mark is near, but nothing fills | 1
-    """,
-        ),
-        "not yet": (
-            "",
-            {
-                "assumedFillRate": "2Mi",
-                "evictionSoft": {"nodefs.available": "490Mi"},
-                "evictionSoftGracePeriod": {"nodefs.available": "1m"},
-            },
-            """
-        happens  | seconds | look                                           | due
-        write 15 | 7.5     | a threshold is met, but not to be acted on yet | 0.25
-    """,
-        ),
-        "backing off": (
-            "",
-            {"assumedFillRate": "2Mi"},
-            """
-        happens  | seconds | look                                            | due
-        write 30 | 1.5     | the row pauses after a pass that was not enough | 1
-    """,
-        ),
-        "what is written is written back near a mark, and not where nothing fills": (
-            "",
-            {"hard": {"nodefs.available": "80Mi"}},
-            """
-        happens             | seconds | written back
-        fill 8, WriteBack 2 | 22.3    | 0
-                            | 0.3     | 1
-                            | 7       | 4
-        fill 0              | 10      | 4
-                            | 10      | 4
-    """,
-        ),
-        "a runtime that does not say is asked nothing else": (
-            "",
-            {},
-            """
-        happens    | seconds | asked | problem
-        Locate inf | 200     | 1 0   | where its images are: it did not answer within 2 s
-        answered   | 61      | 2 2   |
-    """,
-        ),
-        "one that does not know is asked every second, and who uses them once it does": (
-            "",
-            {},
-            """
-        happens         | seconds | asked | problem | told
-        problem no list | 5.5     | 6 0   | no list | 6 runtime_asked
-        problem         | 5       | 7 1   |         | 1 detected 8 runtime_asked
-        problem no list | 60      | 12 1  | no list | 1 detected 13 runtime_asked
-    """,
-        ),
-        "who uses the images is not asked while something is relieved": (
-            "A",
-            {},
-            """
-        happens     | seconds | asked | sent
-        Refresh inf | 1       | 1 1   |
-        write 30    | 5       | 5 1   | A
-    """,
-        ),
-        "wanted": (
-            "",
-            {"assumedFillRate": "1Ki", "pollFloor": "5s", "pollCeiling": "10s"},
-            """
-        happens     | seconds | look                          | due
-                    | 1       | no mark can be reached sooner | 10
-        look-wanted | 1       | it was asked for              | 5
-    """,
-        ),
-    }
+DAYS = dict(
+    day.split("\n", 1) for day in Path(__file__).with_name("days.txt").read_text().split("\n\n")
 )
-def test_what_happens_to_a_daemon(names: str, fields: Mapping[str, Any], story: str) -> None:
-    """Its mark is at 480 MiB, of 500 that are available at first; 490 are to be reached."""
-    assert_day(Site(names, daemon=True, **fields), story)
+
+
+@pytest.mark.parametrize("day", DAYS.values(), ids=DAYS)
+def test_what_happens_to_a_daemon(day: str) -> None:
+    """Its mark is at 480 MiB, of 500 that are available at first; 490 are to be reached. Each day
+    of `days.txt` has the objects of a node, what is configured, and its story."""
+    above, table, story = day.partition("  happens")
+    told = yaml.safe_load(above)
+    site = Site(told["objects"] or "", daemon=True, **told.get("fields", {}))
+    assert_day(site, table + story)
 
 
 def test_where_images_are_is_asked_every_minute_and_every_second_under_pressure() -> None:
@@ -561,7 +254,7 @@ def logged(site: Site) -> list[str]:
     return [line.split(" ", 1)[1].strip() for line in out.getvalue().splitlines()]
 
 
-@each_row("""
+@rows("""
     what | loop | ends | happens | seconds | plans | says
     a period after the last one ended | container | | Plan GC 10 | 155 | 10 80 150 |
     images every five minutes | image | | | 610 | 0 300 600 |
@@ -571,13 +264,13 @@ def logged(site: Site) -> list[str]:
     but once the kubelet is healthy | container | | held-off 90.5, in 30.5 healthy | 32 | 31 |
 """)
 def test_the_loops_run_in_their_periods_and_tell_their_failures(
-    loop: str, ends: str, happens: str, seconds: str, plans: str, says: str
+    loop: str, ends: str, happens: str, seconds: float, plans: str, says: str
 ) -> None:
     """A loop begins at once, and waits its period after each pass; a failure is not tried again
     sooner, and the success after it is told."""
     site, stage, _ = collecting("", *ends.split(), what=loop)
     site.happen(happens.replace("GC", CONTAINER_GC))
-    site.engine.after(float(seconds))
+    site.engine.after(seconds)
     assert (" ".join(stage.began), " + ".join(logged(site))) == (plans, says)
 
 
@@ -618,28 +311,3 @@ def test_the_loop_of_images_has_no_last_resort() -> None:
     records = [each for each in site.engine.said("collected") if each.row == (IMAGE_GC,)]
     assert [each.errors for each in records] == [(), ()]
     assert space.sent[0] == "A"
-
-
-def test_a_defect_in_a_pass_does_not_end_its_loop() -> None:
-    """It is a failure like any other; a period later it runs again."""
-    site, stage, _ = collecting("")
-    stage.planned = types.Plan(remove=("defect",))  # type: ignore[arg-type] # that is the point
-    site.engine.after(1.0)
-    (said,) = logged(site)
-    assert said.startswith("warning container garbage collection failed: AttributeError: ")
-    stage.planned = types.Plan()
-    site.engine.after(60.0)
-    assert logged(site)[1:] == ["info    container garbage collection succeeded again"]
-
-
-@pytest.mark.parametrize(("what", "names"), [(CONTAINER, "ab"), (IMAGE, "AB")])
-def test_a_stop_ends_a_pass_which_is_told_but_no_failure(what: str, names: str) -> None:
-    """What it has removed counts; that it did not come to its end is announced by nobody."""
-    site, *_ = collecting(names, what=what)
-    site.happen(f"on send {names[0]}: stop")
-    site.engine.after(600.0)
-    (record,) = [each for each in site.engine.said("collected") if each.removals]
-    assert told(record) == f"satisfied: {names[0]} removed 0"
-    assert (record.trigger, record.reason) == (Trigger.PERIODIC, "removed 1 object")
-    assert (record.decision.layout, record.timings.detect_seconds) == (None, 0.0)
-    assert (site.called("send"), logged(site)) == (names[0], [])

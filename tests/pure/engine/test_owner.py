@@ -38,6 +38,7 @@ from signals.types import Signal
 from tests.pure.engine.site import IMAGES, Defective, Site, record_of, told
 from tests.pure.values import SteppedClock, on_new_thread, threshold
 from tests.reclaimd_process import came_true
+from tests.rows import rows
 from tests.thread_limit import no_thread_starts
 
 LONGEST_SECONDS = 60.0
@@ -338,21 +339,14 @@ def test_while_every_worker_hangs_it_is_said_and_what_is_next_waits() -> None:
 
 @pytest.mark.regression
 def test_where_no_thread_starts_nothing_is_sent_and_the_next_pass_tries_again() -> None:
-    """The pass ends with the sentence, and nothing counts as being removed."""
+    """The pass ends with the sentence, and nothing counts as being removed. Threads that were
+    prepared relieve: what pressure needs was there before it."""
     with on_threads("AB") as site:
         site.look()
         with no_thread_starts():
             record = site.passed(20)
         assert told(record) == "failed: no thread can be started for work: can't start new thread"
         assert (site.store.sent, site.owner.world.removals) == ([], {})
-        assert site.relieves()
-
-
-@pytest.mark.regression
-def test_threads_that_were_prepared_relieve_when_none_can_be_started() -> None:
-    """What pressure needs was there before it."""
-    with on_threads("AB") as site:
-        site.look()
         site.owner.workers.prepare(2)
         with no_thread_starts():
             assert site.relieves()
@@ -361,21 +355,12 @@ def test_threads_that_were_prepared_relieve_when_none_can_be_started() -> None:
 # ---- the end
 
 
-def test_a_stop_is_noticed_while_a_plan_hangs() -> None:
-    """Whoever sets it: a signal handler may not take a lock. The pass ends, and its caller goes
-    on."""
-    with on_threads("A") as site:
-
-        def stop(job: Job) -> None:
-            site.stopping.set()
-            site.hang()
-
-        site.before = stop
-        assert site.passed(10).functions[0].outcomes == ()
-
-
 @pytest.mark.regression
-@pytest.mark.parametrize(("names", "result"), [("AB", Result.REMOVED), ("A", Result.PARKED)])
+@rows("""
+    names | result
+    AB    | REMOVED
+    A     | PARKED
+""")
 def test_a_stop_waits_for_what_its_pass_has_given_up(names: str, result: Result) -> None:
     """Or what it still waits for. It is not over before the runtime has answered, and nothing else
     is sent. Who pauses meanwhile learns that one removal is under way."""
@@ -410,33 +395,3 @@ def test_whoever_still_waits_at_the_end_is_answered_and_nothing_is_sent() -> Non
         site.owner.refuse_the_rest()
         assert all(each.record.done() for each in wanted)
         assert site.store.sent == []
-
-
-def test_commands_that_wait_while_a_removal_hangs_are_told_of_the_end() -> None:
-    """One whose removal is not answered in time for the end, and one that waits for its turn behind
-    it: neither has a record, and each learns why. What was sent stays claimed, and nothing else is
-    sent."""
-    with on_threads("AB") as site:
-        site.hang_at(Send)
-        refused: list[str] = []
-
-        def wait(each: PassWanted) -> None:
-            try:
-                site.owner.until(each.record.done)
-                each.record.result()
-            except EvictionError as error:
-                refused.append(str(error))
-
-        with running(site):
-            wanted = [site.want_until(Send), site.want(20)]
-            assert came_true(lambda: site.owner.world.wanted == (wanted[1],))
-            waiting = [threading.Thread(target=wait, args=(each,)) for each in wanted]
-            for thread in waiting:
-                thread.start()
-        assert not site.owner.drained(0.01)
-        site.owner.refuse_the_rest()
-        for thread in waiting:
-            thread.join(LONGEST_SECONDS)
-        assert refused == ["it is stopping"] * 2
-        assert len([job for job in site.jobs if isinstance(job, Send)]) == 1
-        assert len(site.owner.world.removals) == 1

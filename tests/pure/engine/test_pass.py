@@ -8,40 +8,29 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from eviction.engine.effects import (
     Check,
-    CheckEnded,
     Effect,
-    Ended,
-    Event,
     Plan,
-    Planned,
     Progressed,
-    Read,
     Sampled,
     Send,
-    Tell,
     Tick,
 )
 from eviction.engine.fold import fold
 from eviction.engine.gate import may_send, too_old
-from eviction.engine.step import next_deadline, step
-from eviction.engine.world import Asking
+from eviction.engine.step import next_deadline
 from eviction.records.passes import PassResult, Trigger
-from eviction.types import Extent, NodeCondition
+from eviction.types import Extent
 from reclaim import types
 from reclaim.function import STATUS_FRESH_SECONDS, Ready
 from reclaim.removals import Checked, Claim, StageId, State, moved_to, sent_claims
-from reclaim.types import NEVER, Outcome, Reason, Result
-from signals.filesystems import FilesystemPaths, Reading
+from reclaim.types import Reason, Result
 from signals.samplers import Sample
-from signals.types import FilesystemIdentity, FsStats, Signal
+from signals.types import Signal
 from tests.pure.engine.site import (
     CONTAINERS,
-    DEVICE,
     IMAGES,
     Defective,
     Disk,
@@ -50,7 +39,8 @@ from tests.pure.engine.site import (
     told,
     verdict_of,
 )
-from tests.pure.values import GIB, MIB, each_row, rows_of, threshold
+from tests.pure.values import MIB, threshold
+from tests.rows import rows, rows_of
 
 
 def assert_passes(site: Site, story: str) -> None:
@@ -65,7 +55,7 @@ def assert_passes(site: Site, story: str) -> None:
         assert site.called("send") == row["sent"]
 
 
-@each_row("""
+@rows("""
     what | names | wanted | happens | sent | becomes | seconds
     nothing more is removed than needed | ABC | 20 |  | A B | satisfied: A removed 10, B removed 10, C kept: relieved | 0.00
     what is not enough goes to the end | ABC | 100 |  | A B C | not_enough: A removed 10, B removed 10, C removed 10 | 0.26
@@ -153,9 +143,13 @@ def test_nothing_is_removed_if_relieved_before_it_begins() -> None:
     assert site.calls == []
 
 
-@pytest.mark.parametrize(
-    ("parallel", "seconds_left", "at_once"), [(2, 10, 16), (2, 1000, 2), (1, 1, 1), (20, 1, 20)]
-)
+@rows("""
+    parallel | seconds_left | at_once
+    2        | 10           | 16
+    2        | 1000         | 2
+    1        | 1            | 1
+    20       | 1            | 20
+""")
 def test_where_it_is_urgent_more_go_side_by_side(
     parallel: int, seconds_left: int, at_once: int
 ) -> None:
@@ -338,7 +332,7 @@ def test_what_a_dry_run_checks_stands_in_no_other_pass_s_way() -> None:
 # ---- what the row has beside its objects
 
 
-@each_row("""
+@rows("""
     what | names | wanted | happens | sent | last
     everything else is gone | A | 100 | | A Z | yes
     it is enough | A | 10 | | A |
@@ -352,12 +346,12 @@ def test_what_a_dry_run_checks_stands_in_no_other_pass_s_way() -> None:
     another function has failed | aA | 100 | containers unlisted | A |
 """)
 def test_the_last_resort_comes_once_nothing_else_is_left(
-    names: str, wanted: str, happens: str, sent: str, last: str
+    names: str, wanted: int, happens: str, sent: str, last: str
 ) -> None:
     """An image that is held back goes if everything else is settled, and is not enough."""
     site, z = with_last_resort(names)
     site.happen(happens)
-    site.passed(int(wanted))
+    site.passed(wanted)
     assert (site.called("send"), bool(z.plans)) == (sent, last == "yes")
 
 
@@ -385,13 +379,17 @@ def test_the_last_resort_does_not_begin_while_a_removal_of_another_pass_is_under
 
 
 def test_what_is_only_coming_takes_no_last_resort() -> None:
-    """It may not come. Below the mark the last resort goes, too."""
+    """It may not come. Below the mark the last resort goes, too. The record says how far the kubelet's
+    mark was away."""
     site, z = with_last_resort("", daemon=True)
     site.happen("kubelet")
     site.engine.after(0.5)
     site.happen("fill 8")
     site.engine.until(lambda: bool(site.engine.said("passed")))
-    assert (site.engine.said("passed")[0].trigger, z.plans) == (Trigger.LEAD, 0)
+    record = site.engine.said("passed")[0]
+    assert (record.trigger, z.plans) == (Trigger.LEAD, 0)
+    above = record.observations.signals[Signal.NODEFS_AVAILABLE].available - 479 * MIB
+    assert record.seconds_to_eviction == pytest.approx(above / (8 * MIB), rel=0.1)
     site.engine.until(lambda: bool(z.sent))
     assert site.disk.available < 490 * MIB  # it has freed as much
 
@@ -446,46 +444,6 @@ def test_a_function_that_waits_for_a_lower_mark_is_called_only_below_it() -> Non
     site.happen("write 225")
     site.containers.sizes["b"] = 10 * MIB
     assert told(site.passed(until=None)) == second
-
-
-def test_a_stage_of_a_dry_run_knows_what_the_stages_before_would_have_removed() -> None:
-    """It counts as gone."""
-    site = Site("AB")
-    second = Store(site.disk)
-    site.serves(site.images, second)
-    site.begin(500, dry_run=True)
-    site.engine.until(lambda: second.plans == 1)
-    (running,) = site.engine.world.passes.values()
-    assert [verdict.id for verdict in running.planned] == ["A", "B"]
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 20), st.sampled_from(["", "", "stuck", "refused running"])),
-        max_size=6,
-    ),
-    st.integers(0, 80),
-    st.integers(1, 3),
-)
-def test_every_object_has_one_outcome_and_no_more_is_removed_than_needed(
-    objects: list[tuple[int, str]], wanted: int, parallel: int
-) -> None:
-    """What is absent afterwards is what is called removed; without the last removal it was not yet
-    relieved."""
-    named = dict(zip("ABCDEF", objects, strict=False))
-    site = Site("".join(named), parallelRemovals=parallel)
-    site.row = (IMAGES,)
-    for name, (mib, wrong) in named.items():
-        site.happen(f"{name} size {mib}" + f", {name} {wrong}" * bool(wrong))
-    (result,) = site.passed(wanted).functions
-    reported = [outcome.verdict.id for outcome in result.outcomes + result.kept]
-    assert sorted(reported) == sorted(named)
-    gone = [each.verdict.id for each in result.outcomes if each.result is Result.REMOVED]
-    freed = [named[name][0] for name in gone]
-    assert set(gone) == named.keys() - site.images.sizes.keys()
-    assert parallel > 1 or not gone or sum(freed[:-1]) < wanted
-    may_go = {name for name, (_, wrong) in named.items() if not wrong}
-    assert sum(freed) >= wanted or set(gone) == may_go
 
 
 # ---- what it has gained
@@ -613,73 +571,3 @@ def test_a_removal_takes_no_way_that_the_table_does_not_have() -> None:
 
 
 # ---- one pass, told whole
-
-
-def test_one_pass_from_the_observation_to_its_record() -> None:
-    """10 MiB are missing to the mark, and 10 more are the minimum reclaim: of three images of 10 MiB
-    two go. Nothing runs here: the product's own `fold` takes in each event, its own `step` says
-    what follows, and what a filesystem, a stage or the runtime would answer is in the story."""
-    site = Site("ABC", daemon=True, reclaimTable={"nodefs.available": [IMAGES]})
-    world = site.engine.world._replace(
-        paths=FilesystemPaths("/node", "/node", "/node"),
-        asking=Asking(locate_due=NEVER, refresh_due=NEVER),
-    )
-    plan = site.images.plan()
-    claims, news = dict[str, Claim](), dict[str, tuple[Any, ...]]()
-
-    def event_of(kind: str, about: str = "") -> Event:
-        match kind:
-            case "planned":
-                return Planned("abcdef000001", StageId(IMAGES, 1), plan, fresh_seconds=1.0)
-            case "checked":
-                ready = Ready(world.now)
-                return CheckEnded(claims[about].id, Checked(ready, world.now))
-            case "ended":
-                removed = Outcome(claims[about].verdict, Result.REMOVED)
-                return Ended(claims[about].id, removed)
-        available = int(about) * MIB
-        reading = Reading(FsStats(available, available, GIB, 1000, 2000, world.now), DEVICE)
-        identity = FilesystemIdentity("/node", DEVICE)
-        return Sampled(Sample("/node", world.now, reading, identity))
-
-    for row in rows_of("""
-        at   | happens   | follows | why
-        0    |           | Read    | the node is looked at
-        0.01 | read 470  | Plan    | the mark of 480 is met: a pass begins
-        0.05 | planned   | Check A | three may go; the first is claimed
-        0.1  | checked A | Read    | something may have been mounted over it meanwhile
-        0.11 | read 470  | Send A  | the gate: the disk is the same, and still short
-        0.13 |           |         | it is sent once
-        0.15 | ended A   | Read    | before anything else is begun
-        0.16 | read 480  | Check B | the mark is cleared, the minimum reclaim is not
-        0.19 | checked B | Read    |
-        0.2  | read 480  | Send B  |
-        0.23 | ended B   | Read    |
-        0.24 | read 490  | Read    | it is relieved; the node is looked at again
-        0.25 | read 490  |         |
-    """):
-        now = 1000.0 + float(row["at"])
-        world = world._replace(now=now)
-        if row["happens"]:
-            world = fold(world, event_of(*row["happens"].split()))
-        world, effects = step(world)
-        follows = []
-        for effect in effects:
-            if isinstance(effect, Tell):
-                news[effect.what] = effect.about
-            if isinstance(effect, Check | Send):
-                claims[effect.claim.verdict.id] = effect.claim
-                follows.append(f"{type(effect).__name__} {effect.claim.verdict.id}")
-            elif isinstance(effect, Read | Plan):
-                follows.append(type(effect).__name__)
-        assert (row["at"], " ".join(follows)) == (row["at"], row["follows"])
-        if row["follows"] == "Send A":
-            assert (claims["A"].state, claims["A"].sent_at) == (State.SENT, now)
-    assert (world.passes, world.removals, world.decision.thresholds_met) == ({}, {}, ())
-    (record,) = news["passed"]
-    assert told(record) == "satisfied: A removed 10, B removed 10, C kept: relieved"
-    assert (record.id, record.trigger) == ("abcdef000001", Trigger.INTERVAL)
-    assert (record.decision.acted_on,) == news["reclaiming"]
-    assert record.decision.conditions == {NodeCondition.RECLAIM_PRESSURE}
-    assert record.observations.signals[Signal.NODEFS_AVAILABLE].available == 470 * MIB
-    assert (record.measured.bytes, record.still_met) == (20 * MIB, ())

@@ -6,8 +6,6 @@ import pytest
 
 from reclaim.evidence.starts import (
     AGAIN_HOLD_OFFS,
-    LONGEST_SECONDS,
-    PATIENCE_HOLD_OFFS,
     UNFINISHED_HOLD_OFFS,
     PartAges,
     PodStarts,
@@ -16,7 +14,7 @@ from reclaim.evidence.starts import (
 from reclaim.types import PodSandboxState
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import NOW_NS, SteppedClock, container, sandbox
-from tests.rows import rows
+from tests.rows import rows, rows_of
 
 NOW = NOW_NS / 1e9
 HOLD_OFF = 1.0
@@ -59,10 +57,6 @@ class Node:
         if occupied:
             self.lists(f"in {sandbox_id}", sandbox_id=sandbox_id, ago=3600.0)
 
-    def directory(self, uid: str, ago: float) -> None:
-        """The directory of a pod that was made so long ago."""
-        self.pods.begun[uid] = self.clock.wall() - ago
-
     def wait_seconds(self, image: str = "image") -> float:
         """As asked before the removal of an image, with the containers of this moment."""
         return self.starts.wait_seconds(tuple(self.runtime.containers.values()), image)
@@ -73,92 +67,96 @@ class Node:
         made = container(container_id, attempt=attempt, age_seconds=age_seconds)
         self.runtime.hold(made._replace(**of))  # type: ignore[arg-type] # fields as they come
 
-    def runs(self, uid: str, name: str = "app", attempt: int = 1) -> None:
-        """A container of this pod is made and listed, right after the kubelet
-        made its directory.
-        """
-        self.begins(uid, name)
-        self.lists(
-            f"{uid} {name} {attempt}",
-            attempt=attempt,
-            pod_uid=uid,
-            name=name,
-            sandbox_id=f"of {uid}",
-        )
+    def happen(self, told: str) -> None:
+        """What these words say, each with the pod that it is about (`/UID`) and how many seconds ago
+        (`@`) it was: a sandbox, one without a container, the directory of the pod, that of its next
+        container or of the next attempt of its first one, a container in its first run, one that was
+        restarted, a pod that has run for an hour."""
+        for word in told.split():
+            what, _, ago = word.partition("@")
+            what, _, uid = what.partition("/")
+            self._happens(what, uid or "uid-1", float(ago or 0))
 
-    def begins(self, uid: str, name: str = "app") -> None:
-        """The kubelet makes the directory of a container, or a file in it: it is
-        about to make the container.
-        """
-        self.pods.begun.setdefault(uid, self.clock.wall())
-        self.pods.begun_containers[uid, name] = self.clock.wall()
-
-    def old_pod(self, uid: str) -> None:
-        """A pod that has run for an hour, with one container."""
-        self.sandbox_comes_up(f"of {uid}", 3600.0, uid=uid, occupied=False)
-        self.runs(uid)
-        self.pods.begun[uid] = self.pods.begun_containers[uid, "app"] = NOW - 3600.0
-
-    def use_up_the_patience(self) -> None:
-        """Pods keep beginning, and finish."""
-        while not self.starts.patience_used_up:
-            self.sandbox_comes_up(f"one at {self.clock.wall()}", 0.0)
-            self.clock.step(self.wait_seconds("another image"))
-        self.clock.step(HOLD_OFF)
+    def _happens(self, what: str, uid: str, ago: float) -> None:
+        at = self.clock.wall() - ago
+        match what:
+            case "sandbox" | "empty":
+                self.sandbox_comes_up(f"of {uid}", ago, uid=uid, occupied=what == "sandbox")
+            case "directory":
+                self.pods.begun[uid] = at
+            case "gone":
+                del self.pods.begun[uid]
+            case "app" | "next" | "init":
+                self.pods.begun_containers[uid, what] = at
+            case "first" | "restarted":
+                attempt = int(what == "restarted")
+                self.lists("c", attempt=attempt, ago=ago, sandbox_id=f"of {uid}", pod_uid=uid)
+            case "listed":
+                self.lists(f"{uid} next", pod_uid=uid, name="next", sandbox_id=f"of {uid}")
+            case "old":
+                self.happen(f"empty/{uid}@3600 directory/{uid}@3600 app/{uid}@3600")
+                self.lists(f"{uid} app", pod_uid=uid, name="app", sandbox_id=f"of {uid}")
+            case "pass":
+                self.next_pass()
+            case "set":
+                self.clock.step_wall(ago)
+            case "lost":
+                self.starts.lost(ago)
+            case "urgent":
+                self.urgent = True
+            case "stream":  # pods keep beginning, and finish
+                while not self.starts.patience_used_up:
+                    self.sandbox_comes_up(f"one at {self.clock.wall()}", 0.0)
+                    self.clock.step(self.wait_seconds("another image"))
+                self.clock.step(HOLD_OFF)
+            case _:
+                raise AssertionError(f"it is not known what {what} means")
 
 
 AGAIN = AGAIN_HOLD_OFFS * HOLD_OFF
 UNFINISHED = UNFINISHED_HOLD_OFFS * HOLD_OFF
 
 
-def holds(node: Node, parts: str, uid: str = "uid-1") -> None:
-    """Parts of a pod, each with how many seconds ago it was made: a sandbox, one without a
-    container, the directory of the pod, that of a new pod, a container in its first run, one that
-    was restarted; or a pod that has run for an hour, with the directory of its next container, or
-    a file for the next attempt of its first."""
-    for part in parts.split():
-        what, _, ago = part.partition("@")
-        seconds = float(ago or 0)
-        if what in ("sandbox", "empty"):
-            node.sandbox_comes_up("s", seconds, uid=uid, occupied=what == "sandbox")
-        elif what in ("directory", "new"):
-            node.directory(uid if what == "directory" else "uid-new", seconds)
-        elif what in ("first", "restarted"):
-            attempt = int(what == "restarted")
-            node.lists("c", attempt=attempt, ago=seconds, sandbox_id="s", pod_uid=uid)
-        elif what == "old":
-            node.old_pod(uid)
-        else:
-            name = "next" if what == "next" else "app"
-            node.pods.begun_containers[uid, name] = NOW - seconds
+def assert_waits(story: str) -> None:
+    """On each line some seconds go by, then something happens, and how long an image has to wait is
+    asked; `30 x 0.1`: thirty times."""
+    node = Node()
+    for row in rows_of(story):
+        times, _, seconds = row["after"].rpartition(" x ")
+        for _ in range(int(times or 1)):
+            node.clock.step(float(seconds or 0))
+            node.happen(row["happens"])
+            wait = node.wait_seconds(row.get("image") or "image")
+            assert wait == pytest.approx(float(row["wait"])), row
+            assert node.starts.under_way is (wait > 0 or row.get("under way") == "yes")
 
 
 @rows("""
-    parts                        wait
-    sandbox@3600 directory@60    0     all is old, or not ready
-    sandbox@0.25                 0.75  a sandbox has come up
-    sandbox@0.75 directory@0.25  0.75  the younger of both counts
-    sandbox@-30 directory@-30    1     it is dated in the future
-    empty@5                      0.1   a sandbox without a container
-    empty@30                     0     for half a minute
-    new@5                        0.1   a directory without a sandbox
-    new@30                       0     it waits for its volumes
-    sandbox@60 first@0.25        0.75  a second container may come
-    sandbox@60 restarted@0.25    0     a restart says nothing of that
-    old next@0                   0.1   a container is being made
-    old next@30                  0     it is stuck
-    old attempt@-0.5             0     clocks may differ by a second
-    old attempt@-1.5             0.1   another attempt
-    """)
-def test_how_long_an_image_waits(parts: str, wait: str) -> None:
+    parts                       | wait | what
+    sandbox@3600 directory@60   | 0    | all is old, or not ready
+    sandbox@0.25                | 0.75 | a sandbox has come up
+    sandbox@0.75 directory@0.25 | 0.75 | the younger of both counts
+    sandbox@-30 directory@-30   | 1    | it is dated in the future
+    empty@5                     | 0.1  | a sandbox without a container
+    empty@30                    | 0    | for half a minute
+    directory/new@5             | 0.1  | a directory without a sandbox
+    directory/new@30            | 0    | it waits for its volumes
+    sandbox@60 first@0.25       | 0.75 | a second container may come
+    sandbox@60 restarted@0.25   | 0    | a restart says nothing of that
+    old next@0                  | 0.1  | a container is being made
+    old next@30                 | 0    | it is stuck
+    old app@-0.5                | 0    | clocks may differ by a second
+    old app@-1.5                | 0.1  | another attempt
+""")
+def test_how_long_an_image_waits(parts: str, wait: float) -> None:
     """For a pod that begins: the rest of the hold-off, until it has taken its image; for one that
     lacks its next part a moment, again and again."""
-    node, expected = Node(), float(wait)
-    holds(node, parts)
-    assert node.wait_seconds() == pytest.approx(expected)
-    assert node.starts.under_way is (expected > 0)
-    if expected > AGAIN:
-        node.clock.step(expected + 0.01)
+    node = Node()
+    node.happen(parts)
+    assert node.wait_seconds() == pytest.approx(wait)
+    assert node.starts.under_way is (wait > 0)
+    if wait > AGAIN:
+        node.clock.step(wait + 0.01)
         assert node.wait_seconds() <= AGAIN, "that wait is over then"
 
 
@@ -167,7 +165,7 @@ def test_a_pod_whose_spec_the_kubelet_has_told_is_not_waited_for() -> None:
     node = Node()
     node.pods.named = frozenset({"app:1"})
     (uid,) = node.pods.named_images()
-    holds(node, "old directory@0 next@0 empty@0 first@0", uid)
+    node.happen(f"old/{uid} directory/{uid} next/{uid} empty/{uid} first/{uid}")
     assert (node.wait_seconds(), node.starts.under_way) == (0.0, False)
     node.pods.named = frozenset()
     assert node.wait_seconds() == pytest.approx(HOLD_OFF)
@@ -175,32 +173,115 @@ def test_a_pod_whose_spec_the_kubelet_has_told_is_not_waited_for() -> None:
 
 def test_a_container_that_is_being_made_is_waited_for_until_it_is_listed() -> None:
     """As is a sandbox until it has a container."""
-    node = Node()
-    node.old_pod("uid-1")
-    assert node.wait_seconds() == 0.0
-    node.begins("uid-1", "next")
-    for _ in range(3):
-        assert node.wait_seconds() == pytest.approx(AGAIN)
-        node.clock.step(0.11)
-    node.runs("uid-1", "next")
-    assert node.wait_seconds() == 0.0
-    node = Node()
-    node.sandbox_comes_up("slow", 5.0, occupied=False)
-    assert node.wait_seconds() == pytest.approx(AGAIN)
-    node.clock.step(0.11)
-    node.lists("app", sandbox_id="slow")
-    assert node.wait_seconds() == 0.0
+    assert_waits("""
+        after    | happens        | wait
+                 | old            | 0
+        3 x 0.11 | next@0         | 0.1
+        0.11     | listed         | 0
+    """)
+    assert_waits("""
+        after | happens      | wait
+              | empty/slow@5 | 0.1
+        0.11  | listed/slow  | 0
+    """)
 
 
-@pytest.mark.parametrize(("ago", "wait"), [(0.25, 0.75), (59.0, 0.0), (3600.0, HOLD_OFF)])
-def test_what_was_missing_in_the_look_before_is_no_older_than_that(ago: float, wait: float) -> None:
-    """As old as its date says, if that can be true; else from its first sight."""
-    node = Node()
-    node.wait_seconds()
-    node.clock.step(60.0)
-    node.next_pass()
-    node.sandbox_comes_up("new", ago)
-    assert node.wait_seconds() == pytest.approx(wait)
+STORIES = {
+    "what was missing in the look before is as old as its date says": """
+        after | happens           | wait
+              |                   | 0
+        60    | pass sandbox@0.25 | 0.75
+    """,
+    "however old that is": """
+        after | happens         | wait
+              |                 | 0
+        60    | pass sandbox@59 | 0
+    """,
+    "if it can be true: else as old as its first sight": """
+        after | happens           | wait
+              |                   | 0
+        60    | pass sandbox@3600 | 1
+    """,
+    "a clock that is set back makes no known part new again": """
+        after | happens                     | wait
+              | sandbox@3600 directory@3600 | 0
+              | set@-3599.9 pass            | 0
+    """,
+    "in all no pass waits longer than twice the hold-off; relief comes first": """
+        after | happens     | wait | under way
+              | sandbox/new | 1    |
+        0.25  |             | 0.75 |
+        0.75  | sandbox/b   | 1    |
+        1     | sandbox/c   | 0    | yes
+    """,
+    "lists that are read after a wait are part of it": """
+        after | happens     | wait
+              | sandbox/new | 1
+        1.3   | sandbox/b   | 0.7
+    """,
+    "what is lost to lists that were too old costs patience": """
+        after | happens               | wait
+              | sandbox/new lost@1.75 | 0.25
+    """,
+    "with minutes left a network that takes 3 s to set up costs no image": """
+        after    | happens                 | wait | under way
+                 | stream directory/slow@2 | 0.1  |
+        29 x 0.1 |                         | 0.1  |
+        0.11     | empty/slow              | 0.1  |
+        0.11     | next/slow               | 0.1  |
+        0.11     | listed/slow             | 0    | yes
+    """,
+    "where it is urgent relief comes first, but for a moment": """
+        after | happens                        | wait | under way
+              | stream urgent directory/slow@2 | 0.1  |
+        0.1   |                                | 0    | yes
+        0.1   | empty/slow                     | 0    | yes
+        0.11  | first/slow                     | 0    | yes
+    """,
+    "no image waits for pods that begin after it was asked about": """
+        after | happens              | image    | wait | under way
+              | stream directory/0@2 |          | 0.1  |
+        0.11  | directory/1@2        |          | 0.1  |
+        0.11  | directory/2@2 gone/0 |          | 0    | yes
+              |                      | a second | 0.1  |
+    """,
+    "an image waits half a minute at most": """
+        after     | happens                 | wait | under way
+                  | stream directory/slow@2 | 0.1  |
+        297 x 0.1 | directory/slow@2        | 0.1  |
+        0.5       | directory/slow@2        | 0    | yes
+    """,
+}
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_what_an_image_waits_for(story: str) -> None:
+    """And when it has waited long enough."""
+    assert_waits(story)
+
+
+def test_an_image_waits_for_a_pod_that_began_while_there_was_patience() -> None:
+    """One that began a moment after the image was first asked about is not forgotten when the
+    patience is used up."""
+    assert_waits("""
+        after    | happens          | image   | wait
+                 |                  |         | 0
+                 | directory/slow@2 |         | 1
+        1        |                  |         | 0.1
+        30 x 0.1 |                  |         | 0.1
+                 |                  | another | 0.1
+    """)
+
+
+def test_without_a_hold_off_no_pod_is_searched_and_two_seconds_are_the_patience() -> None:
+    """Which lists that were too old use up."""
+    node = Node(hold_off_seconds=0.0)
+    node.happen("sandbox/new lost@1.9")
+    assert (node.wait_seconds(), node.starts.patience_used_up) == (0.0, False)
+    assert node.runtime.calls == []
+    node.happen("lost@0.1")
+    assert node.starts.patience_used_up
 
 
 @pytest.mark.regression
@@ -239,68 +320,30 @@ def test_a_step_of_the_wall_clock_hides_no_pod_and_makes_none_new_for_ever(
     assert node.wait_seconds() == 0.0
 
 
-@pytest.mark.regression
-def test_a_clock_that_is_set_back_makes_no_known_part_new_again() -> None:
-    """Set so that all of them seem to have been made just now: their ages are known already."""
-    node = Node()
-    holds(node, "sandbox@3600 directory@3600")
-    assert node.wait_seconds() == 0.0
-    node.clock.step_wall(-3599.9)
-    node.next_pass()
-    assert node.wait_seconds() == 0.0
-
-
-def test_removals_side_by_side_wait_for_the_same_pod_once() -> None:
-    """The second one waits what is left, without another list; that costs no patience. Where
-    pods come all the time relief comes first: in all no pass waits longer than twice the hold-off.
-    Without a hold-off no pod is searched."""
-    node = Node()
-    node.sandbox_comes_up("new", 0.0)
-    assert node.wait_seconds() == pytest.approx(1.0)
-    node.clock.step(0.25)
-    listings = len(node.runtime.calls)
-    assert node.wait_seconds() == pytest.approx(0.75)
-    assert len(node.runtime.calls) == listings
-    waited = 0.25
-    for number in range(10):
-        wait = node.wait_seconds()
-        waited += wait
-        node.clock.step(wait or 0.1)
-        node.sandbox_comes_up(f"new-{number}", 0.0)
-    assert waited == pytest.approx(PATIENCE_HOLD_OFFS * HOLD_OFF)
-    assert node.wait_seconds() == 0.0
-    assert node.starts.patience_used_up
-    assert node.starts.under_way, "which images they need cannot be known yet"
-    never = Node(hold_off_seconds=0.0)
-    never.sandbox_comes_up("new", 0.0)
-    assert (never.wait_seconds(), never.runtime.calls) == (0.0, [])
-
-
 # ---- what the last look says
 
 
 @rows("""
-    change       holds
-    -            yes    nothing has changed
-    uid-new      no     a pod has begun
-    uid-1/next   no     a container has begun
-    uid-1/app    no     another attempt has begun
-    uid-1        yes    a pod's directory was touched
-    uid-empty    no     one without containers was touched
-    uid-making   no     one with an unlisted container was touched
-    !uid-1       yes    a pod has gone
-    !uid-2/init  yes    a container's directory has gone
-    """)
+    change      | holds | what
+    -           | yes   | nothing has changed
+    uid-new     | no    | a pod has begun
+    uid-1/next  | no    | a container has begun
+    uid-1/app   | no    | another attempt has begun
+    uid-1       | yes   | a pod's directory was touched
+    uid-empty   | no    | one without containers was touched
+    uid-making  | no    | one with an unlisted container was touched
+    !uid-1      | yes   | a pod has gone
+    !uid-2/init | yes   | a container's directory has gone
+""")
 def test_the_last_look_discards_what_is_older_than_a_pod_or_a_container(
     change: str, holds: str
 ) -> None:
     """And nothing for a change that says nothing of either."""
     node = Node()
     for each in ("uid-1", "uid-2"):
-        node.old_pod(each)
-    node.runs("uid-2", "init")
-    node.directory("uid-empty", 3600.0)
-    node.begins("uid-making")
+        node.happen(f"old/{each}")
+    node.happen("init/uid-2 directory/uid-empty@3600 directory/uid-making app/uid-making")
+    node.lists("init", pod_uid="uid-2", name="init")
     before = node.pods.pod_directories()
     listed = tuple(node.runtime.containers.values())
     node.clock.step(2.0)
@@ -310,111 +353,7 @@ def test_the_last_look_discards_what_is_older_than_a_pod_or_a_container(
         if not name:
             del node.pods.begun[uid]
     elif name:
-        node.begins(uid, name)
+        node.happen(f"{name}/{uid}")
     elif uid != "-":
-        node.directory(uid, 0.0)
+        node.happen(f"directory/{uid}")
     assert nothing_has_begun(before, node.pods.pod_directories(), listed) is (holds == "yes")
-
-
-# ---- when the patience is used up
-
-
-def slow_sandbox(node: Node, uid: str = "uid-slow") -> None:
-    """A pod has its directory and no sandbox yet, and is older than the hold-off."""
-    node.directory(uid, 2 * HOLD_OFF)
-
-
-@pytest.mark.parametrize("urgent", [False, True])
-def test_with_minutes_left_an_image_waits_for_the_pods_that_were_unfinished(
-    *, urgent: bool
-) -> None:
-    """A network that takes 3 s to set up costs no image then.
-
-    If it is urgent, relief comes first, but for a moment.
-    """
-    node = Node()
-    node.use_up_the_patience()
-    node.urgent = urgent
-    slow_sandbox(node)
-    waited = 0.0
-    while waited < 3.0 and (wait := node.wait_seconds()):
-        assert wait == pytest.approx(AGAIN)
-        node.clock.step(wait)
-        waited += wait
-    assert waited == pytest.approx(AGAIN if urgent else 3.0)
-    assert node.starts.under_way
-    node.sandbox_comes_up("slow", 0.0, uid="uid-slow", occupied=False)
-    assert (node.wait_seconds() > 0) != urgent, "it has a sandbox and no container"
-    node.clock.step(0.11)
-    node.begins("uid-slow")
-    assert (node.wait_seconds() > 0) != urgent, "its container is being made"
-    node.clock.step(0.11)
-    node.lists("made", sandbox_id="slow", pod_uid="uid-slow", attempt=0)
-    assert node.wait_seconds() == 0.0
-
-
-def test_no_image_waits_for_pods_that_begin_after_it_was_asked_about() -> None:
-    """However many: a stream of pods delays each image by as long as the pods
-    of its first moment take.
-    """
-    node = Node()
-    node.use_up_the_patience()
-    slow_sandbox(node, "uid-0")
-    for number in range(1, 5):
-        assert node.wait_seconds() > 0
-        node.clock.step(0.11)
-        slow_sandbox(node, f"uid-{number}")
-    node.pods.begun.pop("uid-0")
-    assert node.wait_seconds() == 0.0
-    assert node.wait_seconds("a later image") > 0
-
-
-def test_an_image_waits_for_a_pod_that_began_while_there_was_patience() -> None:
-    """One that began a moment after the image was first asked about is not forgotten
-    when the patience is used up.
-    """
-    node = Node()
-    assert node.wait_seconds() == 0.0
-    slow_sandbox(node)
-    for _ in range(30):
-        wait = node.wait_seconds()
-        assert wait > 0
-        node.clock.step(wait)
-    assert node.wait_seconds("another image") > 0
-
-
-def test_an_image_waits_half_a_minute_at_most() -> None:
-    """Each part of a slow pod is young when it comes; the image does not wait as
-    long for every one of them.
-    """
-    node = Node()
-    node.use_up_the_patience()
-    slow_sandbox(node)
-    began = node.clock.monotonic()
-    while wait := node.wait_seconds():
-        node.clock.step(wait)
-        slow_sandbox(node)
-    assert node.clock.monotonic() - began == pytest.approx(LONGEST_SECONDS, abs=2 * AGAIN)
-
-
-def test_the_lists_that_are_read_after_a_wait_are_part_of_it() -> None:
-    """They take 0.3 s: so much less is left for the next wait."""
-    node = Node()
-    node.sandbox_comes_up("new", 0.0)
-    node.clock.step(node.wait_seconds() + 0.3)
-    node.sandbox_comes_up("newer", 0.0)
-    assert node.wait_seconds() == pytest.approx(PATIENCE_HOLD_OFFS * HOLD_OFF - 1.3)
-
-
-def test_what_is_lost_to_lists_that_were_too_old_costs_patience() -> None:
-    """Without a hold-off, two seconds of it."""
-    node = Node()
-    node.sandbox_comes_up("new", 0.0)
-    node.starts.lost(1.75)
-    assert node.wait_seconds() == pytest.approx(0.25)
-    none = Node(hold_off_seconds=0.0)
-    assert not none.starts.patience_used_up
-    none.starts.lost(1.9)
-    assert not none.starts.patience_used_up
-    none.starts.lost(0.1)
-    assert none.starts.patience_used_up

@@ -6,8 +6,7 @@ Source: kubelet, `pkg/kubelet/images/image_gc_manager.go` (GarbageCollect).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,49 +35,39 @@ from tests.inline import Inline, configured, disk_with
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import MIB, SteppedClock, container, image, image_id
+from tests.rows import rows
 
 CAPACITY = 1000  # MiB
-NOW, HOUR = 100_000.0, 3600.0
+NOW = 100_000.0
 LATELY = ImageRecord(10_000.0, NOW - 60.0)
-AGED: dict[str, Any] = {"age": HOUR}
+USUAL = yaml.safe_load("""
+    {images: 1 2 3 4, broken: "", available: 100, capacity: 1000, up for: 100000, exact: false,
+    age: 0, high: 85, low: 80, keep: [], newest: 0}
+""")
 
 
 class Story:
     """A node with a pause image, unused images of 50 MiB each that have been known for a day, last
     used one after the other by number, and a full disk. `broken`: those that cannot be removed."""
 
-    def __init__(
-        self,
-        numbers: object = "1 2 3 4",
-        *,
-        available: int | None = 100,
-        capacity: int | None = CAPACITY,
-        broken: object = "",
-        dry_run: bool = False,
-        up_for: float = NOW,
-        exact: bool = False,
-        age: float = 0.0,
-        high: int = 85,
-        low: int = 80,
-        keep: Iterable[str] = (),
-        newest: int = 0,
-    ) -> None:
+    def __init__(self, told: str = "") -> None:
+        given = USUAL | yaml.safe_load(f"{{{told}}}")
         self.clock = SteppedClock(at=NOW)
         self.runtime = MemoryRuntime(self.clock)
         self.runtime.hold(image(99, "registry.k8s.io/pause:3.9", pinned=True))
         self.records = ImageRecords()
-        for number in map(int, str(numbers).split()):
+        for number in map(int, str(given["images"]).split()):
             self.hold(number, ImageRecord(10_000.0 + number, 20_000.0 + number))
-        for number in map(int, str(broken).split()):
+        for number in map(int, str(given["broken"]).split()):
             self.meanwhile(number, lambda: self.fail(RemovalFailed("device busy")))
-        self.available, self.capacity = available, capacity
-        self.dry_run, self.started_at, self.exact = dry_run, NOW - up_for, exact
+        self.available, self.capacity = given["available"], given["capacity"]
+        self.started_at, self.exact = NOW - given["up for"], given["exact"]
         self.policy = ImageGCPolicy(
-            max_age_seconds=age,
-            high_threshold_percent=high,
-            low_threshold_percent=low,
-            keep=parse_keep_list(keep),
-            keep_newest_per_repository=newest,
+            max_age_seconds=given["age"],
+            high_threshold_percent=given["high"],
+            low_threshold_percent=given["low"],
+            keep=parse_keep_list(given["keep"]),
+            keep_newest_per_repository=given["newest"],
             pod_start_seconds=0.0,
         )
         self.readings = 0
@@ -126,7 +115,7 @@ class Story:
                 self.runtime, self.clock, records=self.records, images=self.policy, facts=facts
             ),
             read=disk_with(lambda: (CAPACITY - 50 * len(self.runtime.images)) * MIB),
-            configuration=configured(dryRun=self.dry_run),
+            configuration=configured(),
         )
         self.engine.look()
         due = (PeriodicLoop(IMAGE, IMAGE_PERIOD_SECONDS, self.clock.monotonic()),)
@@ -160,35 +149,31 @@ def done(reclaim: ReclaimResult) -> str:
     return ", ".join(f"{number_of(one.verdict.id)} {one.result}" for one in reclaim.outcomes)
 
 
-# what is given | what becomes of each image | the end of the error | the event, which has the same words
-PASSES = """
-{numbers: 3 1 2 4}                        | 1 removed, 2 removed                       |     | # to the low mark exactly, the least recently used first
-{available: 159}                          | 1 removed                                  |     | # 15.9 % available is 85 % used, which acts
-{available: 160}                          |                                            |     |
-{available: 1001, high: 1, low: 1}        |                                            |     | # more available than capacity is usage 0
-{available: 205, high: 80, low: 80}       | 1 removed                                  |     | # 79.5 % is rounded up: equal marks cost one image
-{available: 205, high: 80, low: 80, broken: 1} | 1 failed, 2 removed | 1 failed removal: old:1: device busy | # a target below 0 goes on after a failure
-{available: 9, high: 100, age: 1000000}   | 1 removed, 2 removed, 3 removed, 4 removed |     | # a high mark of 100 acts below 1 %
-{available: 10, high: 100, age: 1000000}  |                                            |     |
-{numbers: 1}                              | 1 removed                                  | volumes, or other data. | FreeDiskSpaceFailed
-{broken: 1}                               | 1 failed, 2 removed, 3 removed | wanted to free 104857600 bytes of images and freed 104857600, with 1 failed removal: old:1: device busy |
-{numbers: 1 2, broken: 1}                 | 1 failed, 2 removed                        | 1 failed removal: old:1: device busy | # failures come before too little freed
-{broken: 1 2 3 4}                         | 1 failed, 2 failed, 3 failed, 4 failed     | old:1: device busy; old:2: device busy; old:3: device busy; and 1 more |
-{broken: 2, age: 3600}                    | 1 removed, 2 failed, 3 removed, 4 removed  | maximum age of images: 1 failed removal: old:2: device busy | # and the disk is not read
-{capacity: 0}                             |                                            | has no valid capacity (0 bytes) | InvalidDiskCapacity
-{capacity: null}                          |                                            | has no valid capacity (0 bytes) | InvalidDiskCapacity
-{available: null, numbers: 1 2 3 4 5}     | 1 removed, 2 removed, 3 removed, 4 removed |     | # unknown counts as 0
-{numbers: 1 2, keep: [old], age: 3600}    |                                            | volumes, or other data. | FreeDiskSpaceFailed
-{newest: 3, age: 3600}                    | 1 removed                                  | volumes, or other data. | FreeDiskSpaceFailed
-{newest: 3}                               | 1 removed                                  | volumes, or other data. | FreeDiskSpaceFailed
-"""
-
-
-@pytest.mark.parametrize("row", PASSES.strip().splitlines())
-def test_a_pass(row: str) -> None:
+@rows("""
+    given                                        | outcomes                                   | error                                          | event               | what
+    images: 3 1 2 4                              | 1 removed, 2 removed                       |                                                |                     | to the low mark exactly, the least recently used first
+    available: 159                               | 1 removed                                  |                                                |                     | 15.9 % available is 85 % used, which acts
+    available: 160                               |                                            |                                                |                     |
+    available: 1001, high: 1, low: 1             |                                            |                                                |                     | more available than capacity is usage 0
+    available: 205, high: 80, low: 80            | 1 removed                                  |                                                |                     | 79.5 % is rounded up: equal marks cost one image
+    available: 205, high: 80, low: 80, broken: 1 | 1 failed, 2 removed                        | 1 failed removal: old:1: device busy           |                     | a target below 0 goes on after a failure
+    available: 9, high: 100, age: 1000000        | 1 removed, 2 removed, 3 removed, 4 removed |                                                |                     | a high mark of 100 acts below 1 %
+    available: 10, high: 100, age: 1000000       |                                            |                                                |                     |
+    images: 1                                    | 1 removed                                  | volumes, or other data.                        | FreeDiskSpaceFailed |
+    broken: 1                                    | 1 failed, 2 removed, 3 removed             | wanted to free 104857600 bytes of images and freed 104857600, with 1 failed removal: old:1: device busy |                     |
+    images: 1 2, broken: 1                       | 1 failed, 2 removed                        | 1 failed removal: old:1: device busy           |                     | failures come before too little freed
+    broken: 1 2 3 4                              | 1 failed, 2 failed, 3 failed, 4 failed     | old:1: device busy; old:2: device busy; old:3: device busy; and 1 more |                     |
+    broken: 2, age: 3600                         | 1 removed, 2 failed, 3 removed, 4 removed  | maximum age of images: 1 failed removal: old:2: device busy |                     | and the disk is not read
+    capacity: 0                                  |                                            | has no valid capacity (0 bytes)                | InvalidDiskCapacity |
+    capacity: null                               |                                            | has no valid capacity (0 bytes)                | InvalidDiskCapacity |
+    available: null, images: 1 2 3 4 5           | 1 removed, 2 removed, 3 removed, 4 removed |                                                |                     | unknown counts as 0
+    images: 1 2, keep: [old], age: 3600          |                                            | volumes, or other data.                        | FreeDiskSpaceFailed |
+    newest: 3, age: 3600                         | 1 removed                                  | volumes, or other data.                        | FreeDiskSpaceFailed |
+    newest: 3                                    | 1 removed                                  | volumes, or other data.                        | FreeDiskSpaceFailed |
+""")
+def test_a_pass(given: str, outcomes: str, error: str, event: str) -> None:
     """90 % of 1000 MiB are used and 100 MiB wanted, if nothing else is said."""
-    given, outcomes, error, event = (cell.partition("#")[0].strip() for cell in row.split("|"))
-    reclaim, found = Story(**yaml.safe_load(given)).run()
+    reclaim, found = Story(given).run()
     assert (done(reclaim), reclaim.operation) == (outcomes, IMAGE_GC)
     assert reclaim.nominal_bytes == outcomes.count("removed") * 50 * MIB
     assert reclaim.error.endswith(error)
@@ -208,13 +193,17 @@ def test_a_disk_that_cannot_be_read_ends_the_pass(failure: Exception) -> None:
     assert (reclaim.outcomes, event) == ((), None)
 
 
-@pytest.mark.parametrize(("available", "readings"), [(500, 1), (170, 1)])
+@rows("""
+    available | readings
+    500       | 1
+    170       | 1
+""")
 def test_the_maximum_age_is_applied_first_and_the_disk_is_read_after_it(
     available: int, readings: int
 ) -> None:
     """Old images go for their age though there is room, and what they freed is not credited; where
     the disk is full all the same, one that was used lately goes in the same pass."""
-    story = Story("1 2", available=available, high=83, **AGED)
+    story = Story(f"images: 1 2, available: {available}, high: 83, age: 3600")
     story.hold(5, LATELY)
     reclaim, event = story.run()
     reasons = [(number_of(one.verdict.id), one.verdict.reason) for one in reclaim.outcomes]
@@ -224,39 +213,22 @@ def test_the_maximum_age_is_applied_first_and_the_disk_is_read_after_it(
     assert story.records.records.keys() == {image_id(99), *map(image_id, () if for_space else (5,))}
 
 
-@pytest.mark.parametrize(
-    ("record", "given", "goes"),
-    [
-        (ImageRecord(NOW - 119.0), {}, False),
-        (ImageRecord(NOW - 120.0), {}, True),  # exactly the minimum age
-        (None, {}, False),  # after a restart without records every image is new
-        # pulled seconds ago, no container yet, uptime beyond the maximum age: a difference
-        (None, {"available": 500, **AGED}, False),
-        (None, {"available": 500, "exact": True, **AGED}, True),
-        # an uptime of exactly the maximum age is not enough
-        (ImageRecord(0.0), {"available": 500, "up_for": HOUR, **AGED}, False),
-        (ImageRecord(0.0), {"available": 500, "up_for": HOUR + 1.0, **AGED}, True),
-    ],
-)
-def test_an_image_that_is_old_enough_may_go(
-    record: ImageRecord | None, given: dict[str, Any], goes: bool
-) -> None:
+@rows("""
+    known  | given                                          | goes | what
+    119    |                                                |      | a second is missing
+    120    |                                                | yes  | exactly the minimum age
+           |                                                |      | after a restart without records every image is new
+           | available: 500, age: 3600                      |      | pulled seconds ago, no container yet: a difference
+           | available: 500, age: 3600, exact: true         | yes  | as the kubelet does it
+    100000 | available: 500, age: 3600, up for: 3600        |      | an uptime of exactly the maximum age is not enough
+    100000 | available: 500, age: 3600, up for: 3601        | yes  | a second more is
+""")
+def test_an_image_that_is_old_enough_may_go(known: float | None, given: str, goes: bool) -> None:
     """By what is known of it, and by how long the loop has run."""
-    story = Story("", **given)
-    story.hold(1, record)
+    story = Story(f"images: '', {given}")
+    story.hold(1, None if known is None else ImageRecord(NOW - known))
     story.run()
     assert story.left == ("" if goes else "1")
-
-
-def test_never_used_goes_first_and_what_an_exited_container_uses_is_kept() -> None:
-    """And this pass remembers that it was used."""
-    story = Story("1 2 3")
-    story.hold(7, ImageRecord(90_000.0))
-    story.runtime.hold(container("c", state=ContainerState.EXITED, references=(image_id(1),)))
-    reclaim, _ = story.run()
-    assert done(reclaim) == "7 removed, 2 removed"
-    assert story.records.records[image_id(1)].last_used == NOW
-    assert story.records.records.keys() == {image_id(1), image_id(3), image_id(99)}
 
 
 def test_without_complete_lists_nothing_is_known_and_nothing_changes() -> None:
@@ -269,28 +241,15 @@ def test_without_complete_lists_nothing_is_known_and_nothing_changes() -> None:
     assert (story.records.records, story.readings, reclaim.outcomes) == (before, 0, ())
 
 
-@pytest.mark.parametrize(("policy", "readings"), [({}, 1), (AGED, 0)])
-def test_a_stop_ends_the_pass_between_two_images_and_is_no_failure(
-    policy: dict[str, Any], readings: int
-) -> None:
+@pytest.mark.parametrize("age", [0, 3600])
+def test_a_stop_ends_the_pass_between_two_images_and_is_no_failure(age: int) -> None:
     """The removal in flight finishes; that the target was not reached is no error, and after the age
     sweep the disk is not even read."""
-    story = Story("1 2 3", **policy)
+    story = Story(f"images: 1 2 3, age: {age}")
     story.meanwhile(1, story.stop)
     reclaim, event = story.run()
     assert (done(reclaim), reclaim.error, event) == ("1 removed", "", None)
-    assert story.readings == readings
-
-
-def test_a_runtime_that_falls_silent_ends_the_pass() -> None:
-    """Each further image would cost another time limit; the one that may have gone has no age any
-    more."""
-    story = Story("1 2 3")
-    story.meanwhile(1, lambda: setattr(story.runtime, "away", True))
-    reclaim, _ = story.run()
-    assert done(reclaim) == "1 unanswered"
-    assert "1 failed removal: old:1: the runtime is away" in reclaim.error
-    assert story.records.records.keys() == {image_id(2), image_id(3), image_id(99)}
+    assert story.readings == (0 if age else 1)
 
 
 def test_what_came_into_use_or_has_gone_meanwhile_costs_nothing() -> None:
@@ -306,35 +265,15 @@ def test_what_came_into_use_or_has_gone_meanwhile_costs_nothing() -> None:
     reclaim, event = story.run()
     assert done(reclaim) == "2 already_gone, 3 removed, 4 removed"
     assert (reclaim.nominal_bytes, reclaim.error, event) == (100 * MIB, "", None)
-    aged = Story("1 2", **AGED)
+    aged = Story("images: 1 2, age: 3600")
     aged.meanwhile(1, lambda: aged.comes_into_use(2))
     assert done(aged.run()[0]) == "1 removed", "nor is it tried again for space"
-
-
-def test_a_dry_run_is_the_same_pass_without_the_one_call() -> None:
-    """What the age sweep would free is credited, so the space part is that of the real pass; records
-    stay."""
-    found = []
-    for dry_run, available in ((True, 30), (False, 130)):  # 130: once the two old images are gone
-        story = Story("1 2", dry_run=dry_run, available=available, **AGED)
-        for number in (5, 6):
-            story.hold(number, replace(LATELY, last_used=NOW - 60.0 + number))
-        found.append(story.run()[0])
-        calls = [call for call in story.runtime.calls if call.startswith("remove_image")]
-        assert (calls == []) is dry_run
-        assert (story.left == "1 2 5 6") is dry_run
-        assert (image_id(1) in story.records.records) is dry_run
-    planned, real = (
-        [one.verdict._replace(age_seconds=None) for one in each.outcomes] for each in found
-    )
-    assert planned == real
-    assert done(found[0]) == done(found[1]).replace("removed", "planned")
 
 
 def test_images_are_listed_before_containers_and_each_removal_looks_again() -> None:
     """The order that loses no container; a removal is sent by whole id. Three lists of 1 s each for
     either part, as the first ones are too old by then; every call of the one removal."""
-    story = Story("1", available=150)
+    story = Story("images: 1, available: 150")
     story.runtime.call_seconds = 1.0
     reclaim, _ = story.run()
     calls = story.runtime.calls

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from reclaim.evidence.states import PodStates, Why, distrust
 from reclaim.functions.caches import CacheSettings, plan_cache_units
@@ -18,6 +15,7 @@ from reclaim.functions.checkpoints import (
 )
 from reclaim.functions.units import HIDDEN, OPEN, Unit, reason_to_keep
 from reclaim.types import Listing, PodSandbox, PodSandboxState
+from tests.rows import rows
 
 NOW, HOUR = 1e9, 3600.0
 CACHES = CacheSettings(("/cache",), HOUR, keep=("models--kept--*", "hub/datasets--*"))
@@ -31,27 +29,22 @@ def unit(
     return Unit(root, names, (1, 2), size, NOW - hours * HOUR, problem)
 
 
-@pytest.mark.parametrize(
-    ("given_unit", "reason", "goes"),
-    [
-        pytest.param(unit("models--a"), "cached", True, id="what was long not used goes"),
-        pytest.param(unit("models--a", 0.9), "used_lately", False, id="what was used stays"),
-        pytest.param(unit("models--a", problem=OPEN), OPEN, False, id="what is open stays"),
-        pytest.param(unit("models--kept--a"), "keep_list", False, id="a pattern of the name keeps"),
-        pytest.param(unit("datasets--a"), "keep_list", False, id="a pattern of the path keeps"),
-        pytest.param(
-            unit((HIDDEN + b"7").decode(), 0), "interrupted", True, id="what was begun is finished"
-        ),
-        pytest.param(
-            unit((HIDDEN + b"7").decode(), 0, problem=OPEN), OPEN, False, id="unless it is open"
-        ),
-    ],
-)
-def test_a_unit_of_a_cache(given_unit: Unit, reason: str, goes: bool) -> None:
+@rows("""
+    what                         | name            | hours | problem | reason      | goes
+    what was long not used goes  | models--a       | 2     |         | cached      | yes
+    what was used stays          | models--a       | 0.9   |         | used_lately |
+    what is open stays           | models--a       | 2     | open    | open        |
+    a pattern of the name keeps  | models--kept--a | 2     |         | keep_list   |
+    a pattern of the path keeps  | datasets--a     | 2     |         | keep_list   |
+    what was begun is finished   | HIDDEN7         | 0     |         | interrupted | yes
+    unless it is open            | HIDDEN7         | 0     | open    | open        |
+""")
+def test_a_unit_of_a_cache(name: str, hours: float, problem: str, reason: str, goes: bool) -> None:
     """Goes, or stays, and why."""
-    plan = plan_cache_units([given_unit], CACHES, NOW)
+    one = unit(name.replace("HIDDEN", HIDDEN.decode()), hours, problem=problem and OPEN)
+    plan = plan_cache_units([one], CACHES, NOW)
     (verdict,) = plan.remove + plan.keep
-    assert (verdict.reason, verdict.removed) == (reason, goes)
+    assert (verdict.reason, verdict.removed) == (reason.replace("open", OPEN), goes)
     assert (verdict.eligible_in_seconds is not None) == (reason == "used_lately")
 
 
@@ -72,20 +65,6 @@ def test_what_is_over_the_limit_of_its_directory_goes_first() -> None:
     assert order == [left, *over, ("small", "cached"), ("d", "cached")]
 
 
-@given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 50)), max_size=12), st.integers(0, 99))
-def test_every_unit_has_one_verdict_and_the_longest_unused_goes_first(
-    facts: list[tuple[float, int]], limit: int
-) -> None:
-    """Whatever ages and sizes; with a limit, what is over it is as little as can be."""
-    units = [unit(str(number), *each) for number, each in enumerate(facts)]
-    plan = plan_cache_units(units, CACHES._replace(max_bytes=limit), NOW)
-    assert sorted(each.id for each in plan.remove + plan.keep) == sorted(each.id for each in units)
-    for reason in ("cached", "over_limit_of_cache"):
-        ages = [each.age_seconds or 0 for each in plan.remove if each.reason == reason]
-        assert all(older >= younger for older, younger in pairwise(ages))
-    assert all((each.age_seconds or 0) >= HOUR for each in plan.remove)
-
-
 # ---- checkpoints
 
 CHECKPOINTS = CheckpointSettings("/root", 24 * HOUR, keep=1)
@@ -101,35 +80,25 @@ def checkpoint(of: str, hours: float, number: int = 0, problem: str = "") -> Uni
 NEWER = checkpoint("web_shop-app", 25, 1)
 
 
-@pytest.mark.parametrize(
-    ("given_unit", "pods", "reason"),
-    [
-        pytest.param(checkpoint("web_shop-app", 30), (), "pod_gone", id="of a pod that is gone"),
-        pytest.param(checkpoint("web_shop-app", 30), None, "pod_unknown", id="pods are not known"),
-        pytest.param(checkpoint("web_shop-app", 30), ("web_shop",), "pod_alive", id="of a pod"),
-        pytest.param(
-            checkpoint("web_shop-app", 30), ("web_shop-app",), "pod_alive", id="of a whole pod"
-        ),
-        pytest.param(
-            checkpoint("web_shop-app", 30), ("web_sho",), "pod_gone", id="of another namespace"
-        ),
-        pytest.param(checkpoint("db_shop-app", 30), (), "newest_checkpoint", id="the newest"),
-        pytest.param(
-            checkpoint("web_shop-app", 30, problem=OPEN), (), OPEN, id="while it is written"
-        ),
-        pytest.param(
-            Unit("/root/checkpoints", (b"notes.txt",), (1, 2), 1, 0.0),
-            (),
-            "not_kubelets",
-            id="another file",
-        ),
-    ],
-)
-def test_a_checkpoint(given_unit: Unit, pods: tuple[str, ...] | None, reason: str) -> None:
+@rows("""
+    what                   | of           | pods         | problem | reason
+    of a pod that is gone  | web_shop-app | none         |         | pod_gone
+    pods are not known     | web_shop-app |              |         | pod_unknown
+    of a pod               | web_shop-app | web_shop     |         | pod_alive
+    of a whole pod         | web_shop-app | web_shop-app |         | pod_alive
+    of another namespace   | web_shop-app | web_sho      |         | pod_gone
+    the newest             | db_shop-app  | none         |         | newest_checkpoint
+    while it is written    | web_shop-app | none         | open    | open
+    another file           |              | none         |         | not_kubelets
+""")
+def test_a_checkpoint(of: str, pods: str | None, problem: str, reason: str) -> None:
     """Beside a newer one of `web_shop-app`: why it goes or stays."""
-    plan = plan_checkpoints([given_unit, NEWER], pods, CHECKPOINTS, now=NOW)
-    (verdict,) = (each for each in plan.remove + plan.keep if each.id == given_unit.id)
-    assert (verdict.reason, verdict.removed) == (reason, reason == "pod_gone")
+    one = checkpoint(of, 30, problem=problem and OPEN)
+    if not of:
+        one = one._replace(names=(b"notes.txt",))
+    plan = plan_checkpoints([one, NEWER], pods and [pods], CHECKPOINTS, now=NOW)
+    (verdict,) = (each for each in plan.remove + plan.keep if each.id == one.id)
+    assert (verdict.reason, verdict.removed) == (reason.replace("open", OPEN), reason == "pod_gone")
 
 
 def test_a_young_checkpoint_and_a_marked_one_stay_and_the_oldest_goes_first() -> None:

@@ -100,49 +100,40 @@ IN_USE = Refused(Reason.IN_USE, Result.IN_USE)
 
 
 @rows("""
-    happens                   newest  answer
-    -                         0       ready                 nothing
-    spec app.test/app:1       0       in_use                a spec names it
-    spec app.test/app:2       0       ready                 a spec names another
-    runs 1                    0       in_use                it is in use
-    runs                      0       unresolved_image      what is in use cannot be told
-    gone 3 4 5 6 7 8          2       ready                 so many newer ones are there
-    gone 2 3 4 5 6 7 8 9      2       newest_of_repository  a newer one has vanished
-    tags 10 app.test/other:1  9       newest_of_repository  the name of a newer one has moved
-    tags 1 app.test/app:1 app.test/promoted:1  1       newest_of_repository  the newest of another
-    """)
+    happens                                   | newest | answer               | what
+    -                                         | 0      | ready                | nothing
+    spec app.test/app:1                       | 0      | in_use               | a spec names it
+    spec app.test/app:2                       | 0      | ready                | a spec names another
+    runs 1                                    | 0      | in_use               | it is in use
+    runs                                      | 0      | unresolved_image     | what is in use cannot be told
+    gone 3 4 5 6 7 8                          | 2      | ready                | so many newer ones are there
+    gone 2 3 4 5 6 7 8 9                      | 2      | newest_of_repository | a newer one has vanished
+    tags 10 app.test/other:1                  | 9      | newest_of_repository | the name of a newer one has moved
+    tags 1 app.test/app:1 app.test/promoted:1 | 1      | newest_of_repository | the newest of another
+""")
 def test_an_image_that_is_wanted_by_now_is_kept(happens: str, newest: str, answer: str) -> None:
-    """By a spec, by a container, or as one of the newest of its repository: what has changed since
+    """By a spec, by a container in any state, or as one of the newest of its repository: what has changed since
     the plan counts."""
-    node = Node()
-    stage = node.images(newest=int(newest))
-    node.clock.step(TOO_OLD_SECONDS)
-    match happens.split():
-        case ["spec", name]:
-            node.pods.named = frozenset({name, "not-pulled-yet:1"})
-        case ["runs", *numbers]:
-            references = tuple(image_id(int(number)) for number in numbers)
-            node.runtime.hold(container("c", references=references))
-        case ["gone", *numbers]:
-            for number in numbers:
-                del node.runtime.images[image_id(int(number))]
-        case ["tags", number, *tags]:
-            node.runtime.hold(image(int(number), *tags))
-    found = stage.check(UNUSED)
-    if answer == "ready":
-        assert isinstance(found, Ready)
-    else:
-        assert found == (IN_USE if answer == "in_use" else Refused(Reason(answer)))
-
-
-@pytest.mark.parametrize("state", ContainerState)
-def test_a_container_in_any_state_keeps_its_image(state: ContainerState) -> None:
-    """Also one that was made since the plan."""
-    node = Node()
-    stage = node.images()
-    node.clock.step(TOO_OLD_SECONDS)
-    node.runtime.hold(container("c", state=state, references=(image_id(1),)))
-    assert stage.check(UNUSED) == IN_USE
+    for state in ContainerState:
+        node = Node()
+        stage = node.images(newest=int(newest))
+        node.clock.step(TOO_OLD_SECONDS)
+        match happens.split():
+            case ["spec", name]:
+                node.pods.named = frozenset({name, "not-pulled-yet:1"})
+            case ["runs", *numbers]:
+                references = tuple(image_id(int(number)) for number in numbers)
+                node.runtime.hold(container("c", state=state, references=references))
+            case ["gone", *numbers]:
+                for number in numbers:
+                    del node.runtime.images[image_id(int(number))]
+            case ["tags", number, *tags]:
+                node.runtime.hold(image(int(number), *tags))
+        found = stage.check(UNUSED)
+        if answer == "ready":
+            assert isinstance(found, Ready)
+        else:
+            assert found == (IN_USE if answer == "in_use" else Refused(Reason(answer)))
 
 
 def test_an_image_that_has_got_the_name_in_a_spec_is_kept() -> None:

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.containers.plan import ContainerGCPolicy, NoState
+from reclaim.containers.plan import ContainerGCPolicy
 from reclaim.evidence.states import PodState, PodStates
 from reclaim.function import Ready, Refused
 from reclaim.functions.unused_containers import (
     DanglingLogSymlinks,
     LogDirectories,
-    ask_state,
     remove_container_log,
 )
 from reclaim.pod_logs.names import LogPaths, symlink_name
@@ -31,7 +30,7 @@ from reclaim.types import (
     RuntimeUnavailable,
     Verdict,
 )
-from tests.pure.contexts import carried_out, context_of
+from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container
 from tests.rows import rows
@@ -164,23 +163,23 @@ STAGES: dict[str, Callable[[LogTree], Stage]] = {
 
 
 @rows("""
-    planned      happens                 answer              removal
-    pod          -                       -                   gone     nothing
-    link         -                       -                   gone     nothing to a link
-    pod          alive                   pod_alive           gone     the pod is there
-    pod          touch pod/new           too_young           kept     a file was made
-    pod          move pod, mkdir pod     too_young           kept     another directory
-    pod          move root               -                   nothing  no root
-    pod          move root, touch root   unreadable          kept     a file for a root
-    link         RUNNING                 rotating            gone     it runs
-    link         EXITED                  -                   gone     it has exited
-    link         touch log               target_exists       kept     its log is back
-    link         move link, dangle link  too_young           kept     another link
-    link         move link, touch link   -                   nothing  a file for a link
-    link         move links              -                   nothing  no directory of links
-    link         away                    incomplete_listing  gone     the runtime is down
-    link, known  away                    -                   gone     to the kubelet it has no container
-    """)
+    planned     | happens                | answer             | removal | what
+    pod         | -                      | -                  | gone    | nothing
+    link        | -                      | -                  | gone    | nothing to a link
+    pod         | alive                  | pod_alive          | gone    | the pod is there
+    pod         | touch pod/new          | too_young          | kept    | a file was made
+    pod         | move pod, mkdir pod    | too_young          | kept    | another directory
+    pod         | move root              | -                  | nothing | no root
+    pod         | move root, touch root  | unreadable         | kept    | a file for a root
+    link        | RUNNING                | rotating           | gone    | it runs
+    link        | EXITED                 | -                  | gone    | it has exited
+    link        | touch log              | target_exists      | kept    | its log is back
+    link        | move link, dangle link | too_young          | kept    | another link
+    link        | move link, touch link  | -                  | nothing | a file for a link
+    link        | move links             | -                  | nothing | no directory of links
+    link        | away                   | incomplete_listing | gone    | the runtime is down
+    link, known | away                   | -                  | gone    | to the kubelet it has no container
+""")
 def test_what_has_changed_since_the_plan_stays_there(
     tree: LogTree, planned: str, happens: str, answer: str, removal: str
 ) -> None:
@@ -254,28 +253,6 @@ def test_a_directory_of_links_that_is_a_symlink_is_not_followed(tree: LogTree) -
 # ---- whole passes
 
 
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_a_pass_removes_what_is_gone_and_what_leads_nowhere(tree: LogTree, dry_run: bool) -> None:
-    """Also directories by bytes that are not UTF-8, which are distinguished; links of containers
-    that are unknown and exited, not that of one that runs. A dry run is the same without the
-    calls."""
-    running = "2" * 64
-    tree.runtime.hold(container("1" * 64), container(running, state=ContainerState.RUNNING))
-    for container_id in tree.runtime.containers:
-        tree.dangle(symlink_name("p", "ns", "app", container_id=container_id))
-    for name in (b"ns_p_\xff", rb"ns_p_\xff"):
-        os.mkdir(os.path.join(os.fsencode(tree.paths.pod_logs_dir), name))
-    outcomes = []
-    for stage in (tree.symlinks(), tree.directories()):
-        plan = stage.plan()
-        assert plan is not None
-        outcomes += carried_out(Plan(plan.remove), stage, tree.clock, dry_run=dry_run)
-    result = Result.PLANNED if dry_run else Result.REMOVED
-    assert [outcome.result for outcome in outcomes] == [result] * 3
-    assert tree.pod.exists() is dry_run
-    assert len(os.listdir(tree.links)) == (3 if dry_run else 1)
-
-
 def test_only_dangling_symlinks_named_log_are_planned(tree: LogTree) -> None:
     """Kept: a file, a directory, a link of another name, one to a target elsewhere and one to an
     existing log. One of an earlier root goes by the kubelet's rules alone: a guard does not even
@@ -328,19 +305,6 @@ def test_after_two_errors_no_more_requests_are_sent(tree: LogTree, known: bool) 
     plan = tree.symlinks(known=known).plan()
     assert tree.runtime.calls == ["container_status"] * 2
     assert len(plan.remove) == 2 * known
-
-
-def test_the_beginning_of_an_id_may_be_asked_for(tree: LogTree) -> None:
-    """Only for reading; a text that is too short causes no request, an answer about another
-    container is none."""
-    tree.runtime.hold(container(ID))
-    assert ask_state(tree.runtime, ID[:6]) is ContainerState.EXITED
-    assert ask_state(tree.runtime, "feedfeed") is NoState.NO_CONTAINER
-    asked = len(tree.runtime.calls)
-    assert {ask_state(tree.runtime, short) for short in (ID[:5], "")} == {NoState.NO_CONTAINER}
-    assert len(tree.runtime.calls) == asked
-    tree.runtime.says_nothing = True
-    assert ask_state(tree.runtime, ID) is NoState.NO_STATUS
 
 
 # ---- a container's log

@@ -12,8 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.cli.history import history_lines, is_about, regret_lines, selected, since
-from eviction.cli.why import regret_line
+from eviction.cli.history import (
+    history_lines,
+    is_about,
+    regret_lines,
+    regret_sentence,
+    selected,
+    since,
+)
 from eviction.records.history import documents_of, pass_records
 from eviction.records.json_shapes import to_json
 from eviction.records.pass_json import outcome_json, pass_json
@@ -293,7 +299,7 @@ def test_the_cost_is_told_of_all_and_of_each_image_the_worst_first() -> None:
         *(60.0, 20 * MIB, round(20 / 39 * 2**30)),
     )
     shown = ["\n".join(regret_lines(regret, width)) for width in (None, 80, 60)]
-    shown.append("\n".join(map(regret_line, images_of(found))))
+    shown.append("\n".join(regret_sentence(each.name, each) for each in images_of(found)))
     expect(HERE / "regret.txt", "\n\n".join(shown) + "\n")
     assert len(regret_of(found, limit=1).images) == 1
     assert_as_described(to_json(regret))

@@ -24,7 +24,7 @@ from eviction.records.passes import (
     with_result,
 )
 from eviction.surface.requests import exit_code
-from eviction.types import Decision, NodeCondition
+from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.types import (
     Action,
     Amounts,
@@ -179,7 +179,7 @@ def test_a_pass_says_that_images_went_that_the_kubelet_had_not_pulled(
 def test_a_dry_run_that_could_list_nothing_has_failed() -> None:
     """That nothing would be removed is not known then. What could be listed stands beside what could
     not, and the exit code is that of a runtime that is away."""
-    would = "would remove {} of nominally {}.0MiB".format
+    would = "would free ~{1}.0MiB with {0}".format
     for passed, result, reason in (
         (record(PLANNED, PLANNED, still_met=(LOW,)), PassResult.DRY_RUN, would("2 objects", 20)),
         (record(error="it is away"), PassResult.FAILED, "it is away"),
@@ -192,6 +192,42 @@ def test_a_dry_run_that_could_list_nothing_has_failed() -> None:
         ended = with_result(passed, dry_run=True)
         assert (ended.result, ended.reason) == (result, reason)
         assert (exit_code(ended) == EXIT_RUNTIME) is bool(passed.errors)
+
+
+INODES_MET = threshold(Signal.NODEFS_INODES_FREE, "10%")
+FIFTH = threshold(IMAGEFS, "20%")
+
+
+@pytest.mark.parametrize(
+    ("available", "foreseen", "met", "verdict"),
+    [
+        ((8, 40), (13, 40), (LOW,), ": nodefs 8% → 13% available, enough"),
+        ((8, 40), (11, 40), (LOW,), ": nodefs 8% → 11% available, 1.0GiB short"),
+        ((8, 9), (11, 12), (LOW, FIFTH), ": imagefs 9% → 12% available, 8.0GiB short"),
+        ((50, 40), (50, 45), (), ": imagefs 40% → 45% available, clear already"),
+        ((50, 40), (50, 40), (), ""),
+        ((8, 40), (13, 40), (LOW, INODES_MET), ": how many inodes is not known"),
+    ],
+)
+def test_a_dry_run_says_whether_what_would_go_is_enough(
+    available: tuple[int, int], foreseen: tuple[int, int], met: tuple[Threshold, ...], verdict: str
+) -> None:
+    """For the mark that is missed most, minimum reclaim included. `~`: not all of it is known from
+    the disk."""
+    now, then = (
+        observations_of(
+            *map(observation, (NODEFS, IMAGEFS), (each * GIB for each in seen)),
+            observation(Signal.NODEFS_INODES_FREE, 5, 100),
+        )
+        for seen in (available, foreseen)
+    )
+    known = PLANNED._replace(verdict=VERDICT._replace(frees_bytes=3 * MIB))
+    for outcomes, frees in (
+        ((known, PLANNED), "~13.0MiB with 2 objects"),
+        ((known,), "3.0MiB with 1 object"),
+    ):
+        passed = record(*outcomes, after=now, foreseen=then, still_met=met)
+        assert with_result(passed, dry_run=True).reason == f"would free {frees}{verdict}"
 
 
 @pytest.mark.regression

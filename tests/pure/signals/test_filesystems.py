@@ -32,12 +32,12 @@ from signals.types import (
     FilesystemRole,
     FsLayout,
     FsStats,
-    Poll,
     Signal,
     SignalObservations,
     in_order,
 )
 from tests.pure.values import GIB, SteppedClock, on_new_thread
+from tests.rows import rows, rows_of
 
 SINGLE, DEDICATED, SPLIT = FsLayout.SINGLE, FsLayout.DEDICATED_IMAGEFS, FsLayout.SPLIT
 NODEFS, IMAGEFS, CONTAINERFS = KUBELET_ROLES
@@ -107,20 +107,18 @@ def test_the_layout_follows_from_which_devices_are_the_same(
     assert layout_of(nodefs, imagefs, containerfs) is expected[len({*devices})]
 
 
-@pytest.mark.parametrize(
-    ("images", "containers", "imagefs", "containerfs"),
-    [
-        ([], [], None, None),
-        (["", "/i", "/j"], ["", "/c", "/d"], "/i", "/c"),
-        (["/i"], [""], "/i", "/i"),
-        ([], ["/c"], None, "/c"),
-    ],
-)
+@rows("""
+    images   | containers | imagefs | containerfs
+             |            |         |
+    ,/i,/j   | ,/c,/d     | /i      | /c
+    /i       |            | /i      | /i
+             | /c         |         | /c
+""")
 def test_the_first_mount_point_of_each_list_counts_and_each_path_once(
-    images: list[str], containers: list[str], imagefs: str | None, containerfs: str | None
+    images: str, containers: str, imagefs: str | None, containerfs: str | None
 ) -> None:
     """Without a container filesystem of its own the writable layers are where the images are."""
-    found = paths_of_node("/k", images, containers)
+    found = paths_of_node("/k", images.split(","), containers.split(","))
     assert found == FilesystemPaths("/k", imagefs, containerfs)
     assert found.distinct() == {"/k", imagefs, containerfs} - {None}
 
@@ -297,7 +295,8 @@ def test_an_observation_turns_two_filesystems_into_six_signals() -> None:
     """Each role has bytes (`f_bavail`) and inodes; each path is read once, though /images has two
     roles."""
     disks = two_disks()
-    seen = summary_of(disks).observe()
+    summary = summary_of(disks)
+    seen = summary.observe()
     per_role = {NODEFS: 5 * GIB, IMAGEFS: 2 * GIB, CONTAINERFS: 2 * GIB}
     assert {signal: (each.available, each.capacity) for signal, each in seen.signals.items()} == {
         signal: (400, 1000) if signal.counts_inodes else (per_role[signal.filesystem], 10 * GIB)
@@ -305,22 +304,8 @@ def test_an_observation_turns_two_filesystems_into_six_signals() -> None:
     }
     assert {each.time for each in seen.signals.values()} == {50.0}
     assert (seen.layout, seen.unavailable, sorted(disks.reads)) == (DEDICATED, (), [IMAGES, NODE])
-
-
-def test_an_observation_follows_what_is_mounted() -> None:
-    """Capacity and layout are those of now, and a filesystem that counts no inodes (btrfs: 0 of 0)
-    has no signal of them."""
-    disks = two_disks()
-    summary = summary_of(disks, FilesystemPaths(NODE, IMAGES, "/layers"))
-    disks.inodes_total = 0
-    found = []
-    for images, layers in ((A, A), (B, B), (B, A), (A, A)):
-        disks.paths[IMAGES] = (images, images * GIB, images * GIB)
-        disks.paths["/layers"] = (layers, GIB, layers * GIB)
-        seen = summary.observe()
-        found.append((seen.layout, seen.signals[Signal.CONTAINERFS_AVAILABLE].capacity))
-    assert found == [(SINGLE, A * GIB), (DEDICATED, B * GIB), (SPLIT, A * GIB), (SINGLE, A * GIB)]
-    assert not any(signal.counts_inodes for signal in summary.observe().signals)
+    disks.paths[IMAGES] = disks.paths[NODE]
+    assert summary.observe().layout is SINGLE, "it follows what is mounted"
 
 
 def sample_of(path: str, device: int, at: float, left: int = 5 * GIB) -> Sample:
@@ -352,46 +337,37 @@ def test_two_paths_on_one_filesystem_have_the_numbers_of_the_later_reading() -> 
     assert (told["nodefs.available"], told["imagefs.available"]) == (5 * GIB, GIB)
 
 
-def test_a_reading_that_fails_keeps_the_last_numbers_marked_stale() -> None:
-    """10 s later the images cannot be read: their last numbers stay, stale, with their old time and
-    a reason, until they are read again."""
-    readings: PublishedReadings = {}
-    for sample in (sample_of(NODE, A, 50.0), sample_of(IMAGES, B, 50.0), sample_of(NODE, A, 60.0)):
-        readings = answered(readings, sample)
-    failed = answered(readings, Sample(IMAGES, 60.0, problem="why"))
-    seen = seen_at(60.0, failed)
-    images, nodefs = seen.signals[Signal.IMAGEFS_AVAILABLE], seen.signals[Signal.NODEFS_AVAILABLE]
-    assert (images.stale, images.available, images.time) == (True, 5 * GIB, 50.0)
-    assert (nodefs.stale, nodefs.time, seen.layout) == (False, 60.0, DEDICATED)
-    assert [(each.role, each.reason) for each in seen.unavailable] == [
-        (IMAGEFS, "why"),
-        (CONTAINERFS, "why"),
-    ]
-    seen = seen_at(61.0, answered(failed, sample_of(IMAGES, B, 61.0)))
-    assert {each.stale for each in seen.signals.values()} == {False}
-    assert seen.unavailable == ()
-
-
 @pytest.mark.regression
 def test_a_filesystem_that_does_not_answer_for_two_seconds_is_stale_and_no_other_one_is() -> None:
-    """Its last numbers stay; the first question that was not answered counts; with an answer it is
-    fresh again."""
+    """Its last numbers stay, with their old time and a reason, as if it could not be read; the first
+    question that was not answered counts; with an answer it is fresh again."""
     readings: PublishedReadings = {}
-    for path, device in ((NODE, A), (IMAGES, B)):
-        readings = answered(asked(readings, [path], 50.0), sample_of(path, device, 50.0))
-    readings = answered(asked(readings, [NODE, IMAGES], 60.0), sample_of(NODE, A, 60.0))
-    readings = asked(readings, [IMAGES], 61.0)
-    late = {"/images: the filesystem did not answer statvfs within 2 s"}
-    again = answered(readings, sample_of(IMAGES, B, 62.5))
-    for now, found, problems in (
-        (61.999, readings, set()),
-        (62.0, readings, late),
-        (63.0, again, set()),
-    ):
-        seen = seen_at(now, found)
-        assert {each.reason for each in seen.unavailable} == problems
-        assert seen.signals[Signal.IMAGEFS_AVAILABLE].stale is bool(problems)
-        assert (seen.signals[Signal.NODEFS_AVAILABLE].stale, seen.layout) == (False, DEDICATED)
+    for row in rows_of("""
+        at     | asked         | answers       | fails   | read at | why
+        50     | /node /images | /node /images |         | 50      |
+        60     | /node /images | /node         |         | 50      |
+        61     | /images       |               |         | 50      |
+        61.999 |               |               |         | 50      |
+        62     |               |               |         | 50      | /images: the filesystem did not answer statvfs within 2 s
+        62.5   |               | /images       |         | 62.5    |
+        63     |               |               |         | 62.5    |
+        70     | /images       |               | /images | 62.5    | it is broken
+        71     | /images       | /images       |         | 71      |
+    """):
+        now = float(row["at"])
+        readings = asked(readings, row["asked"].split(), now)
+        for path in row["answers"].split():
+            readings = answered(readings, sample_of(path, A if path == NODE else B, now))
+        for path in row["fails"].split():
+            readings = answered(readings, Sample(path, now, problem=row["why"]))
+        seen = seen_at(now, readings)
+        stale = {signal.filesystem for signal, each in seen.signals.items() if each.stale}
+        assert stale == {each.role for each in seen.unavailable}
+        assert stale == ({IMAGEFS, CONTAINERFS} if row["why"] else set())
+        assert {each.reason for each in seen.unavailable} <= {row["why"]}
+        images = seen.signals[Signal.IMAGEFS_AVAILABLE]
+        assert (images.available, images.time) == (5 * GIB, float(row["read at"]))
+        assert seen.layout is DEDICATED
 
 
 def test_without_earlier_numbers_a_signal_is_left_out_with_a_reason() -> None:
@@ -423,19 +399,3 @@ def test_paths_that_are_set_during_an_observation_count_from_the_next_one() -> N
     summary = summary_of(disks, FilesystemPaths(NODE))
     disks.meanwhile = lambda: summary.locate(PATHS)
     assert [summary.observe().layout for _ in range(2)] == [None, DEDICATED]
-
-
-def test_what_one_path_of_a_filesystem_has_polled_counts_for_all_its_roles() -> None:
-    """One of the paths is polled, and that the other one is read later loses nothing, whoever
-    observes."""
-    disks, clock, polled = two_disks(), SteppedClock(at=50.0), Event()
-    disks.paths[IMAGES] = disks.paths[NODE]
-    samplers = Samplers(clock, disks, on_new_thread)
-    summary = NodeSummary(PATHS, samplers, clock)
-    assert set(summary.observe().polls.values()) == {()}
-    samplers.watch(IMAGES, WatchedLevels((6 * GIB, None), (1.0, 1.0), 1.0, 1.0), polled.set)
-    assert polled.wait(60.0)
-    clock.step(1.0)
-    for _ in ("a check", "the loop"):
-        assert summary.observe().polls == dict.fromkeys(KUBELET_ROLES, (Poll(50.0, 5 * GIB, 400),))
-    samplers.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
@@ -18,6 +18,7 @@ from signals.interval import (
 )
 from signals.types import Poll
 from tests.pure.values import GIB, MIB
+from tests.rows import rows
 
 FLOOR, CEILING = 0.01, 10.0
 FULL, MANY = 1 << 50, 10**9
@@ -34,21 +35,20 @@ amounts = st.integers(0, 2**62)
 # ---- when to read again
 
 
-@pytest.mark.parametrize(
-    ("watched", "seconds"),
-    [
-        ([], 10.0),
-        ([(500 * MIB, 100.0 * MIB)], 2.5),
-        ([(100 * GIB, 500.0 * MIB)], 10.0),
-        ([(-GIB, 500.0 * MIB)], 0.01),
-        ([(1000 * MIB, 100.0 * MIB), (100 * MIB, 100.0 * MIB)], 0.5),
-    ],
-)
+@rows("""
+    above    | rates   | seconds
+             |         | 10
+    500      | 100     | 2.5
+    102400   | 500     | 10
+    -1024    | 500     | 0.01
+    1000 100 | 100 100 | 0.5
+""")
 def test_the_interval_is_half_the_time_to_the_threshold(
-    watched: list[tuple[int, float]], seconds: float
+    above: str, rates: str, seconds: float
 ) -> None:
     """500 MiB above the threshold at 100 MiB/s are 5 s: observe again after 2.5 s."""
-    assert next_interval(watched, FLOOR, CEILING) == pytest.approx(seconds)
+    watched = zip(map(int, above.split()), map(float, rates.split()), strict=True)
+    assert next_interval([*watched], FLOOR, CEILING) == pytest.approx(seconds)
 
 
 def test_a_level_is_crossed_below_it_not_at_it() -> None:
@@ -82,33 +82,6 @@ def test_less_than_a_sixty_fourth_of_the_assumed_rate_counts_as_no_fill() -> Non
     """Below 7.8125 MiB/s of 500, and below 312.5 inodes a second of 20 000."""
     rates = [(0.0, 0.0), (-5e9, -5e9), (7.8 * MIB, 312.0), (7.9 * MIB, 0.0), (0.0, 313.0)]
     assert list(map(LEVELS.is_idle, rates)) == [True, True, True, False, False]
-
-
-@pytest.mark.parametrize(("idle", "floors"), [(False, 1), (True, 5)])
-@given(
-    headroom=st.integers(0, 100 * GIB),
-    rate=st.floats(float(MIB), 1000.0 * MIB),
-    # large enough to show in whole bytes, or no fill
-    shares=st.lists(st.just(0.0) | st.floats(0.01, 1.0), min_size=1, max_size=50),
-)
-def test_no_fill_up_to_twice_the_assumed_rate_is_found_later_than_one_floor_after_the_crossing(
-    idle: bool, floors: int, headroom: int, rate: float, shares: list[float]
-) -> None:
-    """Because the time to the level is halved: a fill of up to 1000 MiB/s, where 500 are assumed,
-    is found below the level at most 10 ms after it crossed it, whatever it did between the polls;
-    50 ms if it begins on an idle filesystem."""
-    available, now, crossed_at, quiet = float(GIB + headroom), 0.0, None, idle
-    for step in range(400):
-        wait = LEVELS.poll_interval((int(available), MANY), idle=quiet)
-        speed = rate * shares[step % len(shares)]
-        quiet = idle and LEVELS.is_idle((speed, 0.0))
-        if available - GIB < speed * wait and crossed_at is None:
-            crossed_at = now + max(available - GIB, 0.0) / speed
-        available, now = available - speed * wait, now + wait
-        if int(available) < GIB:
-            assert crossed_at is not None
-            assert now - crossed_at <= floors * FLOOR + 1e-6
-            return
 
 
 # ---- the fastest fill
@@ -162,50 +135,30 @@ def filled(rate: float, intervals: Iterable[float], after: Readings = REST) -> R
     return readings
 
 
-@pytest.mark.parametrize(
-    ("interval", "before", "readings"),
-    [
-        (0.01, REST, {0.1: 4, 0.25: 7, 0.5: 13, 0.9: 23}),
-        (0.03, REST, {0.1: 3, 0.25: 3, 0.5: 5, 0.9: 8}),
-        (0.25, REST, {0.5: 3, 0.9: 3}),
-        (0.01, REST[:1], {0.5: 13, 0.9: 23}),
-        (0.03, REST[:1], {0.5: 5}),
-        (0.25, REST[:1], {0.9: 2}),
-    ],
-)
+@rows("""
+    what                  | interval | rest | tenth | quarter | half | nearly
+    polls                 | 0.01     | yes  | 4     | 7       | 13   | 23
+    slower polls          | 0.03     | yes  | 3     | 3       | 5    | 8
+    observations          | 0.25     | yes  |       |         | 3    | 3
+    polls after a start   | 0.01     |      |       |         | 13   | 23
+    slower ones           | 0.03     |      |       |         | 5    |
+    observations, as well | 0.25     |      |       |         |      | 2
+""")
 def test_how_many_readings_show_a_steady_fill(
-    interval: float, before: Readings, readings: dict[float, int]
+    interval: float,
+    rest: bool,
+    tenth: int | None,
+    quarter: int | None,
+    half: int | None,
+    nearly: int | None,
 ) -> None:
     """How many readings after the start of a fill show which part of its rate: one fall alone is
     never believed, and all of it is known after a quarter of a second, also after a start."""
     for rate in (20 * MIB, 400 * MIB):
-        fills = each_seen(filled(rate, [interval] * 89, before))[-89:]
-        for part, count in readings.items():
+        fills = each_seen(filled(rate, [interval] * 89, REST if rest else REST[:1]))[-89:]
+        for part, count in ((0.1, tenth), (0.25, quarter), (0.5, half), (0.9, nearly)):
             shown = [fill.rate >= part * rate * 0.999 for fill in fills]
-            assert shown == [False] * (count - 1) + [True] * (90 - count)
-
-
-@given(
-    st.sampled_from([20 * MIB, 100 * MIB, 1000 * MIB]),
-    st.lists(st.floats(0.01, 0.03), min_size=30, max_size=40),
-    st.sampled_from([REST, REST[:1]]),
-)
-def test_a_steady_fill_is_its_rate_however_the_polls_jitter(
-    rate: int, intervals: list[float], before: Readings
-) -> None:
-    """After 0.3 s, from rest or from a start, within a hundredth."""
-    assert seen(filled(rate, intervals, before)).rate == pytest.approx(rate, rel=0.01)
-
-
-@pytest.mark.parametrize("jump", JUMPS)
-@pytest.mark.parametrize("interval", [0.01, 0.25, 1.0])
-def test_one_jump_is_no_rate(jump: int, interval: float) -> None:
-    """On a disk that stands still: 0 at once and ever after. For looking again it is a fast fill."""
-    fills = each_seen([*REST, *((59.0 + interval * n, float(jump * MIB)) for n in range(1, 40))])[
-        60:
-    ]
-    assert {fill.rate for fill in fills} == {0.0}
-    assert fills[0].fastest == pytest.approx(jump * MIB / interval)
+            assert count is None or shown == [False] * (count - 1) + [True] * (90 - count)
 
 
 @pytest.mark.parametrize("rate", [20 * MIB, 400 * MIB])
@@ -281,35 +234,11 @@ def test_a_burst_of_some_polls_counts_over_a_quarter_of_a_second() -> None:
 # ---- when an observation is due between two observations
 
 
-Amounts = Callable[[float], tuple[int, int]]
 """Seconds -> bytes available and inodes free at that time."""
 
 
 def never() -> None:
     """The notifier only answers."""
-
-
-def polls(levels: WatchedLevels, node: Amounts, end: float) -> tuple[list[float], bool]:
-    """The times of the polls until `end`, each when it is due, and whether the last one says that
-    an observation is due."""
-    notifier, now, times = ThresholdNotifier(levels, never), 0.0, list[float]()
-    assert notifier.due_at < 0.0, "the first poll is due at once"
-    while now < end:
-        times.append(now)
-        if notifier.update(Poll(now, *node(now))):
-            return times, True
-        now = notifier.due_at
-    return times, False
-
-
-def falling(start: float, bytes_per_second: float, inodes_per_second: float = 0.0) -> Amounts:
-    """2 GiB and 100 000 inodes, idle until `start`, which fall from then on."""
-
-    def node(now: float) -> tuple[int, int]:
-        elapsed = max(now - start, 0.0)
-        return int(2 * GIB - elapsed * bytes_per_second), int(100_000 - elapsed * inodes_per_second)
-
-    return node
 
 
 @pytest.mark.parametrize("before", [0, 100])
@@ -326,36 +255,38 @@ def test_an_observation_is_due_below_a_level_however_long_the_filesystem_was_idl
         assert notifier.update(Poll(now, *below))
 
 
-@pytest.mark.parametrize("available", [GIB, GIB + 30 * MIB, 3 * GIB])
-def test_an_idle_filesystem_is_polled_as_seldom_as_the_interval_allows(available: int) -> None:
-    """Two polls show that it is idle; all later ones are one idle interval apart, 50 ms close to
-    the level."""
-    times, due = polls(LEVELS, lambda _: (available, MANY), 100.0)
-    gaps = [later - earlier for earlier, later in pairwise(times[1:])]
-    idle = LEVELS.poll_interval((available, MANY), idle=True)
-    assert gaps == pytest.approx([idle] * len(gaps))
-    assert not due
-    assert len(gaps) > 10
-
-
-@pytest.mark.parametrize("node", [falling(1.0, 200.0 * MIB), falling(1.0, 0.0, 2000.0)])
-def test_a_fill_that_begins_makes_an_observation_due_before_a_level_is_crossed(
-    node: Amounts,
+@rows("""
+    what                              | left    | since | mib | inodes | ceiling | due
+    idle at its level                 | 1024    | 0     | 0   | 0      | 10      |
+    close to it                       | 1054    | 0     | 0   | 0      | 10      |
+    far from it                       | 3072    | 0     | 0   | 0      | 10      |
+    a fill that begins, of bytes      | 2048    | 1     | 200 | 0      | 0.01    | 1.01
+    or of inodes                      | 2048    | 1     | 0   | 2000   | 0.01    | 1.01
+    one that goes on: below the level | 2048    | 0     | 200 | 0      | 10      | 5.125
+""")
+def test_an_observation_is_due_when_a_fill_begins_or_has_crossed_a_level(
+    left: int, since: float, mib: float, inodes: float, ceiling: float, due: float | None
 ) -> None:
-    """The filesystem is idle for 1 s: the next poll or the one after it finds the fill, so its
-    rate is known when the level comes."""
-    levels = WatchedLevels((GIB, 1000), (500.0 * MIB, 20_000.0), FLOOR, FLOOR)
-    times, due = polls(levels, node, 2.0)
-    assert due
-    assert 1.0 < times[-1] <= 1.0 + 2 * FLOOR
-    assert not levels.crossed(node(times[-1]))
-
-
-def test_a_fill_that_goes_on_makes_no_observation_due_until_a_level_is_crossed() -> None:
-    """It was there at the first poll: 2 GiB at 200 MiB/s are at the level of 1 GiB after 5.12 s."""
-    times, due = polls(LEVELS, falling(0.0, 200.0 * MIB), 100.0)
-    assert due
-    assert 5.12 < times[-1] <= 5.12 + FLOOR
+    """Of so many MiB and 100 000 inodes: the poll after its beginning, or the next one, finds a fill,
+    so its rate is known when the level of 1 GiB comes; what was there at the first poll is none that
+    begins. Idle, polls are as seldom as the interval allows: two show that it is."""
+    levels = LEVELS._replace(ceiling_seconds=ceiling)
+    notifier, now, times = ThresholdNotifier(levels, never), 0.0, list[float]()
+    assert notifier.due_at < 0.0, "the first poll is due at once"
+    while now < 100.0:
+        gone = max(now - since, 0.0)
+        amounts = int((left - gone * mib) * MIB), int(100_000 - gone * inodes)
+        times.append(now)
+        if notifier.update(Poll(now, *amounts)):
+            break
+        now = notifier.due_at
+    if due is not None:
+        assert now == pytest.approx(due, abs=FLOOR)
+    else:
+        gaps = [later - earlier for earlier, later in pairwise(times[1:])]
+        idle = LEVELS.poll_interval((left * MIB, 100_000), idle=True)
+        assert gaps == pytest.approx([idle] * len(gaps))
+        assert len(gaps) > 9
 
 
 def test_a_fill_faster_than_assumed_shortens_the_interval_for_a_minute_after_its_end() -> None:

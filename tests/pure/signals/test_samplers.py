@@ -15,9 +15,8 @@ import pytest
 from signals.clock import SystemClock
 from signals.filesystems import Reading, read_statvfs
 from signals.interval import WatchedLevels
-from signals.samplers import MOST_ORDERS, Sample, Sampler, Samplers
+from signals.samplers import MOST_ORDERS, Sample, Samplers
 from tests.pure.values import on_new_thread, stats
-from tests.reclaimd_process import came_true
 from tests.thread_limit import no_thread_starts
 
 SOON = 60.0  # seconds in which something happens that must; alone it takes milliseconds
@@ -140,22 +139,6 @@ def test_a_filesystem_that_hangs_costs_one_thread_and_delays_nobody(node: Node) 
     assert len(node.threads[HANGING]) == 1
 
 
-@pytest.mark.usefixtures("hasty")
-def test_those_who_ask_first_at_the_same_time_share_one_thread(node: Node) -> None:
-    """All are answered, and the threads of those that came too late end."""
-    together = threading.Barrier(8)
-
-    def ask() -> None:
-        together.wait(SOON)
-        node.samplers.ask([SOUND], node.answers.put)
-
-    for _ in range(8):
-        threading.Thread(target=ask).start()
-    assert {node.answers.get(timeout=SOON).problem for _ in range(8)} == {""}
-    named = f"statvfs {SOUND}"
-    assert came_true(lambda: [each.name for each in threading.enumerate()].count(named) == 1)
-
-
 def test_a_filesystem_that_fails_says_why_and_is_read_again(node: Node) -> None:
     """An error of the operating system becomes a sentence, whatever a reader raises; its thread
     goes on serving. An answer has the reading, its filesystem, and when it began."""
@@ -224,19 +207,6 @@ def test_only_what_is_observed_is_read_and_polled(node: Node, notified: Notified
     assert "/never-read" not in node.read
     assert not notified.acquire(blocking=False)
     assert len(node.threads[SOUND]) == 1
-
-
-@pytest.mark.parametrize("started", [True, False])
-def test_whoever_asks_a_closed_sampler_is_told_at_once(node: Node, started: bool) -> None:
-    """Whether it was started or not."""
-    sampler = Sampler(SOUND, node.reading, SystemClock())
-    if started:
-        on_new_thread(sampler.serve)
-        sampler.ask(node.answers.put)
-        assert node.answers.get(timeout=SOON).reading is not None
-    sampler.close()
-    sampler.ask(node.answers.put)
-    assert node.answers.get(timeout=SOON).problem == SOUND + CLOSED
 
 
 def test_closing_waits_for_no_filesystem(node: Node, notified: Notified) -> None:
@@ -318,11 +288,10 @@ def test_every_reading_carries_what_was_polled_last(node: Node, notified: Notifi
     assert second.polls == first.polls == tuple(sorted(first.polls))
 
 
-@pytest.mark.parametrize("failure", [OSError(5, "Input/output error"), OSError()])
-def test_a_poll_that_fails_notifies(node: Node, notified: Notified, failure: OSError) -> None:
+def test_a_poll_that_fails_notifies(node: Node, notified: Notified) -> None:
     """The observation that follows says why the filesystem cannot be read."""
     node.hold(SOUND)
-    node.available[SOUND] = failure
+    node.available[SOUND] = OSError(5, "Input/output error")
     node.watch(SOUND, 50, notified)
     assert notified.acquire(timeout=SOON)
 

@@ -112,10 +112,7 @@ def test_options_are_read_as_the_command_line_means_them() -> None:
 
 
 ROOM = {"room": "1Gi", "on": "imagefs"}
-NEEDS = (
-    "--room AMOUNT goes with --on, which is one of nodefs, imagefs, containerfs, cache; but they"
-    " were "
-)
+NEEDS = "--on: must be one of nodefs, imagefs, containerfs, cache, but it "
 ALONE = "--room says what to reach, so --signal, --until and --all do not go with it"
 LEAST = "--room: must be a percentage or at least 1Mi, but it was "
 
@@ -127,20 +124,20 @@ LEAST = "--room: must be a percentage or at least 1Mi, but it was "
         ({"signal": ["nodefs.available"]}, "--signal: "),
         ({"until": "1Gi"}, "--until sets the mark of the signal named by --signal"),
         ({"signal": "nodefs.available", "until": "much"}, "--until: 'much' is neither"),
-        ({"output": "xml"}, "--output: 'xml' is neither table nor json"),
+        ({"output": "xml"}, "--output: 'xml' is none of table, json, yaml, name"),
         ({"force": True}, "force: not an option of reclaim"),
         *(({"width": width}, "width") for width in (0, -1, "80", True, 80.0)),
-        ({"room": "1Gi"}, NEEDS + "'1Gi' and None"),
-        ({"on": "imagefs"}, NEEDS + "None and 'imagefs'"),
-        ({**ROOM, "on": "imagefs.available"}, NEEDS + "'1Gi' and 'imagefs.available'"),
-        ({**ROOM, "on": ["imagefs"]}, NEEDS + "'1Gi' and ['imagefs']"),
+        ({"room": "1Gi"}, NEEDS + "is missing"),
+        ({"on": "imagefs"}, "--on goes with --room AMOUNT, which is missing"),
+        ({**ROOM, "on": "imagefs.available"}, NEEDS + "was 'imagefs.available'"),
+        ({**ROOM, "on": ["imagefs"]}, NEEDS + "was ['imagefs']"),
         ({**ROOM, "signal": "nodefs.available"}, ALONE),
         ({**ROOM, "until": "1Gi"}, ALONE),
         ({**ROOM, "all": True}, ALONE),
         ({**ROOM, "room": "12"}, LEAST + "'12'"),
         ({**ROOM, "room": "1000Ki"}, LEAST + "'1000Ki'"),
         ({**ROOM, "room": "lots"}, "--room: 'lots' is neither"),
-        ({**ROOM, "room": "120%"}, "--room: must be between 0% and 100%"),
+        ({**ROOM, "room": "120%"}, "--room: must be above 0% and at most 100%"),
         ({**ROOM, "room": "-1Gi"}, "--room: must be above 0"),
     ],
 )
@@ -154,7 +151,9 @@ def test_an_option_that_is_none_is_refused(given: dict[str, Any], sentence: str)
 @pytest.mark.parametrize("given", [{"output": "xml"}, {"output": ["json"]}, {"signal": "x"}])
 def test_an_option_of_a_check_that_is_none_is_refused(given: dict[str, Any]) -> None:
     """Those of reclaim are none of check."""
-    with pytest.raises(OptionRefused, match=r"neither table nor json|not an option of check"):
+    with pytest.raises(
+        OptionRefused, match=r"is none of table, json, yaml, name|not an option of check"
+    ):
         answer.read_options(CheckOptions, "check", given)
 
 

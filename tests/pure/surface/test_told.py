@@ -11,14 +11,16 @@ import pytest
 
 from eviction.configuration.effective import load
 from eviction.engine.node import Node
-from eviction.records.passes import Pass, PassResult, Trigger
+from eviction.records.listener import Listener
+from eviction.records.passes import Pass, PassResult, Timings, Trigger
 from eviction.surface.announcements import Announcements
 from eviction.surface.api_server import NoAnswer
-from eviction.surface.kubernetes_events import LONGEST_MESSAGE, Event, EventRecorder
+from eviction.surface.kubernetes_events import LONGEST_MESSAGE, Event, EventRecorder, counted
 from eviction.types import Decision
 from eviction.wording.log import Log
 from reclaim.types import (
     Action,
+    Amounts,
     EventReason,
     GCEvent,
     Kind,
@@ -28,11 +30,12 @@ from reclaim.types import (
     Result,
     Verdict,
 )
+from signals.types import Signal
 from tests.expected import expect
-from tests.pure.values import SteppedClock, observations_of
+from tests.pure.values import GIB, MIB, SteppedClock, observation, observations_of, threshold
 
 CALM = Decision(frozenset(), (), None, row=(), layout=None)
-MET = GCEvent(EventReason.EVICTION_THRESHOLD_MET, "Attempting to reclaim ephemeral-storage")
+MET = GCEvent(EventReason.THRESHOLD_MET, "Attempting to reclaim ephemeral-storage")
 FAILED = GCEvent(EventReason.CONTAINER_GC_FAILED, "it is away")
 AWAY = NoAnswer("it cannot be reached")
 LONGEST_SECONDS = 20.0
@@ -57,6 +60,58 @@ def a_dry_run() -> Pass:
         result=result,
         reason=reason,
     )
+
+
+def relieved(signal: Signal, seconds: float | None, *kinds: str, trigger: Trigger) -> Pass:
+    """A pass that removed one object of each kind because of this signal, and was enough."""
+    met = threshold(signal, "10%")
+    outcomes = tuple(
+        Outcome(Verdict(kind, kind, f"{kind}-1", Action.REMOVE, Reason.UNUSED), Result.REMOVED)
+        for kind in kinds
+    )
+    return Pass(
+        f"a{len(kinds)}",
+        0.0,
+        trigger,
+        observations_of(observation(signal, GIB)),
+        CALM._replace(acted_on=met),
+        functions=(ReclaimResult("DeleteUnusedImages", outcomes),),
+        measured=Amounts(93 * MIB, 4711),
+        result=PassResult.SATISFIED,
+        reason="removed them; no threshold is met any more",
+        timings=Timings(total_seconds=0.071),
+        seconds_to_eviction=seconds,
+    )
+
+
+def test_relief_is_one_line_and_a_normal_event_that_says_how_near_eviction_was() -> None:
+    """By the kubelet's mark, if it was near; bytes or inodes, as what was short. None of a filesystem
+    that is not the kubelet's, nor if nothing was removed."""
+
+    class Heard(Listener):
+        def __init__(self) -> None:
+            self.events: list[Event] = []
+
+        def warned(self, event: GCEvent) -> None:
+            self.events.append(counted(event, None, "node-1", wall=0.0))
+
+    clock, out, heard = SteppedClock(), StringIO(), Heard()
+    node = Node(load(None, {}, {"kubeletConfig": ""}), clock=clock)
+    node.listeners.add(heard)
+    announcements = Announcements(node, Log(clock.wall, journal=True, stream=out))
+    images, inodes = Signal.IMAGEFS_AVAILABLE, Signal.NODEFS_INODES_FREE
+    for signal, seconds, kinds, trigger in (
+        (images, 1.96, ["image"] * 7, Trigger.WATCH),
+        (inodes, 0.0, ["container", "container", "sandbox", "sandbox", "pod_log"], Trigger.LEAD),
+        (images, None, ["image"], Trigger.INTERVAL),
+        (images, 7200.0, ["rotated_log"], Trigger.INTERVAL),
+        (Signal("cache.available"), None, ["listed"], Trigger.INTERVAL),
+        (images, 1.0, [], Trigger.INTERVAL),
+    ):
+        announcements.passed(relieved(signal, seconds, *kinds, trigger=trigger))
+    assert node.listeners.done(LONGEST_SECONDS)
+    told = [f"{event['type']} {event['reason']}: {event['message']}" for event in heard.events]
+    expect(Path(__file__).with_name("expected") / "relief.txt", out.getvalue() + "\n".join(told))
 
 
 @pytest.mark.regression
@@ -127,7 +182,7 @@ def test_a_reason_is_one_object_at_most_once_a_minute() -> None:
     that came while nothing was written, each reason for itself."""
     cluster = Cluster()
     cluster.tell(MET)
-    name = f"node-1.evictionthresholdmet.{1_800_000_000 * 10**9:x}"
+    name = f"node-1.reclaimdthresholdmet.{1_800_000_000 * 10**9:x}"
     assert cluster.events[MET.reason]["metadata"]["name"] == name
     freed = [GCEvent(FAILED.reason, f"freed {number} bytes") for number in range(30)]
     cluster.tell(MET, *freed, after=20.0)

@@ -25,19 +25,27 @@ def logged(*, as_json: bool = False, verbosity: int = 0) -> tuple[Log, io.String
 
 
 def test_an_event_is_a_line_of_text_or_one_object() -> None:
-    """Values with blanks or quotes, and empty ones, are quoted; nested ones are left to the JSON
-    form, and what that has as a field is a line of its own only in text."""
+    """Values with blanks or quotes, and empty ones, are quoted; what the sentence says, and the
+    record, are left to the JSON form, and what that has as a field is a line of its own only in
+    text."""
     (text, in_text), (document, in_json) = logged(), logged(as_json=True)
     given: dict[str, Any] = {"signal": "nodefs.available", "reason": "it is 1GiB", "said": '"'}
     for log in (text, document):
         log.info("relieved", **given, nothing="", record={"a": [1]})
+        log.info("held off: 17 of 2", reason="held_off", code=17, other=7, result="idle")
         log.in_text("removed image a", **{"pass": "1"})
     assert in_text.getvalue() == (
         '2027-01-15T08:00:00.250Z info    relieved signal=nodefs.available reason="it is 1GiB"'
-        ' said="\\"" nothing=""\n2027-01-15T08:00:00.250Z info    removed image a pass=1\n'
+        ' said="\\"" nothing=""\n2027-01-15T08:00:00.250Z info    held off: 17 of 2 other=7\n'
+        "2027-01-15T08:00:00.250Z info    removed image a pass=1\n"
     )
     head = {"time": "2027-01-15T08:00:00.250Z", "level": "info", "message": "relieved"}
-    assert json.loads(in_json.getvalue()) == {**head, **given, "nothing": "", "record": {"a": [1]}}
+    assert json.loads(in_json.getvalue().splitlines()[0]) == {
+        **head,
+        **given,
+        "nothing": "",
+        "record": {"a": [1]},
+    }
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -15,6 +15,7 @@ from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.decision.thresholds import thresholds_met
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Decision, NodeCondition, Threshold
+from eviction.wording.bars import bar, sparkline
 from eviction.wording.explain import (
     REASONS,
     LadderMark,
@@ -422,7 +423,7 @@ def test_a_ladder_has_every_mark_once_and_in_order(
 
 # ---- tables on a terminal
 
-OBJECTS = ["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "REASON", "RULE", "IN WORDS"]
+OBJECTS = ["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREES", "REASON", "RULE", "IN WORDS"]
 LONG = "shop/" + "x" * 60
 ROWS = [
     OBJECTS,
@@ -438,19 +439,19 @@ ROWS = [
         (200, ""),
         (110, ""),
         (80, "IN WORDS, RULE, AGE"),
-        (60, "IN WORDS, RULE, AGE, FREED, SIZE, KIND"),
+        (60, "IN WORDS, RULE, AGE, SIZE, KIND, REASON"),
     ],
 )
 def test_columns_are_left_out_in_the_stated_order(width: int | None, left_out: str) -> None:
-    """At 80 columns objects have result, kind, name, size and reason; at 60 result, name and
-    reason; in a pipe every column, and each row in one line, however long its names."""
+    """At 80 columns objects have result, kind, name, size, reason and what was freed; at 60 result,
+    name and what was freed; in a pipe every column, and each row in one line, however long its names."""
     lines = table(ROWS, width)
     heads = {head for head in OBJECTS if f" {head} " in f" {lines[0]} "}
     assert set(OBJECTS) - heads == set(filter(None, left_out.split(", ")))
     assert max(map(len, lines)) <= width if width else len(lines) == 3 and LONG in lines[2]
 
 
-def test_of_a_name_the_end_is_shown_and_texts_go_on_below() -> None:
+def test_of_a_name_both_ends_are_shown_and_texts_go_on_below() -> None:
     """No word of a text is broken that fits; a path goes on after a slash, the name of a field after
     a dot."""
     words = "a container uses it, and another one too"
@@ -459,7 +460,7 @@ def test_of_a_name_the_end_is_shown_and_texts_go_on_below() -> None:
     field = [["FIELD", "VALUE"], [grace, "/var/lib/kubelet/pods"]]
     assert table(named, 45) + table(field, 44) == [
         "NAME                         IN WORDS",
-        "…xample/some/team/app:1.2.3  a container uses",
+        "registry.exam…eam/app:1.2.3  a container uses",
         "                             it, and another",
         "                             one too",
         "FIELD                        VALUE",
@@ -495,3 +496,34 @@ def test_every_line_fits_and_is_printable_and_no_text_is_lost(
         texts = "".join("".join(line[begins:].split()) for line in lines[1:])
         assert texts == "".join((escaped(one) + escaped(other)).split())
     assert not NAMES & TEXTS
+
+
+# ---- bars
+
+
+BOTH = {"reclaimd": 15, "kubelet": 10}
+
+
+@pytest.mark.parametrize(
+    ("available", "marks", "shown"),
+    [
+        (100, {}, "····················"),
+        (52, BOTH, "█████████▌·······│┃·"),  # to an eighth of a character
+        (4, BOTH, "█████████████████│┃▏"),
+        (0, {"reclaimd": 0, "kubelet": 100}, "┃██████████████████│"),
+        (50, {"reclaimd": 10.4, "kubelet": 10}, "██████████·······│┃·"),  # in one place
+        (50, {"reclaimd": 10, "kubelet": 12}, "██████████·······┃│·"),  # later than the kubelet
+    ],
+)
+def test_a_bar_shows_what_is_used_and_both_marks(
+    available: int, marks: dict[str, int], shown: str
+) -> None:
+    """Of 100 units, on 20 characters, in the order in which a filling disk reaches the marks."""
+    assert bar(available, 100, marks) == shown
+    assert len(bar(0, 0, marks)) == len(shown)
+
+
+def test_a_sparkline_is_flat_where_little_moves() -> None:
+    """Else it goes from the least amount to the largest."""
+    assert sparkline([0, 10, 30, 70, 20], 100) == "▁▂▄█▃"
+    assert (sparkline([5000, 5001], 10_000), sparkline([0], 0)) == ("▁▁", "▁")

@@ -40,6 +40,9 @@ WRONG = [
     "- extent",
     "---\nextent: all",
     "containerRuntimeEndpoint: unix://",
+    "evictionHard: {nodefs.available<10%}",
+    "holdOffAfterStart: 5",
+    "pollFloor: 0s",
     "containerRuntimeEndpoint: tcp://here:1",
     "imageServiceEndpoint: tcp://here:1",
     "historyFile: history",
@@ -51,19 +54,21 @@ HOSTILE = "evil\n2026-01-01T00:00:00Z info started\x1b[2J\x1b]0;owned\x07\u202e"
 
 
 def test_a_wrong_command_line_is_one_sentence(small_node: SmallNode, tmp_path: Path) -> None:
-    """2 for what was written, 3 without the runtime, 4 where nothing can be read; nothing on stdout
+    """1 for what is there, 2 for what was written, 3 without the runtime, 4 where nothing can be read; nothing on stdout
     and nothing removed, although the node is under pressure."""
     small_node.add_images(2)
     (tmp_path / "wrong.yaml").write_text("kind: KubeletConfiguration\n")
     (tmp_path / "large.yaml").write_bytes(b"#" * (1 << 20) + b"\n")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe")
+    (tmp_path / "bell.yaml").write_text("extent: \a\n")
+    (tmp_path / "there").mkdir()
     (tmp_path / "scenario.yaml").write_text(json.dumps({"name": "../../etc/x"}))
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, above=40 * MIB)
     expected = EXPECTED / "refusals.txt"
     known = {"CONFIG": file, "DIRECTORY": str(tmp_path)}
     expect_console(expected, known, varies=[(r"choose from [^)]*", "choose from …")])
     for each in expected.read_text().strip().split("\n\n"):
-        assert re.fullmatch(r"\$ .*\n! reclaimd\b.*: .*\n\[exit [234]\]", each)
+        assert re.fullmatch(r"\$ .*\n! reclaimd\b.*: .*\n\[exit [1-4]\]", each)
     assert small_node.removed() == []
     assert not (tmp_path / "report").exists()
 

@@ -141,6 +141,7 @@ def test_the_row_is_that_of_the_layout(make_small_node: SmallNodeFactory) -> Non
     for small in (split, dedicated):
         small.add_images(1)
         small.gone_pod("gone")
+    (dedicated.disk / "taken").write_bytes(bytes(MIB))
     known = {
         "SPLIT": split.configuration(),
         "DEDICATED": dedicated.configuration(),
@@ -162,7 +163,9 @@ def test_what_a_runtime_that_fails_leaves_is_said(crowded: SmallNode) -> None:
             crowded.failpoints[method] = Fail(message="the metadata store is closed")
         words = " --config CONFIG --standalone"
         last = "" if methods != lists else " --signal imagefs.available"
-        said += console(known, "plan --config CONFIG", f"reclaim{words} --dry-run{last}")
+        said += console(
+            known, "plan --config CONFIG", "df --config CONFIG", f"reclaim{words} --dry-run{last}"
+        )
         assert crowded.removed() == []
         said += console(known, f"reclaim{words}")
         crowded.failpoints.clear()
@@ -205,7 +208,7 @@ def test_a_ballast_is_made_shown_and_removed(tmp_path: Path) -> None:
     os.truncate(tmp_path / "sparse", 4 * MIB)
     before = set(os.listdir(tmp_path))
     text = console(known, *commands_in(EXPECTED / "ballast.txt"))
-    expect(EXPECTED / "ballast.txt", re.sub(r"\b(\d{10,}|ID) bytes", "MANY bytes", text))
+    expect(EXPECTED / "ballast.txt", re.sub(r"[\d.]+[GTP]iB", "MANY", text))
     assert set(os.listdir(tmp_path)) == before
 
 
@@ -300,7 +303,9 @@ def test_a_reclaim_whose_output_cannot_be_written_relieves(
             daemon.enter_context(Daemon("--config", file))
             assert came_true(lambda: located(file))
         alone = ["--standalone"] * standalone
-        assert full("stdout", *words, *alone) == (74, UNWRITTEN)
+        code, said = full("stdout", *words, *alone)
+    # on a busy machine the daemon is asked while it looks: then it says that it waits
+    assert (code, said.splitlines(keepends=True)[-1]) == (74, UNWRITTEN)
     assert len(crowded.removed("image")) == 3
 
 

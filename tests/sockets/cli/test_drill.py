@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
+from eviction.drill.private_mounts import EmbeddedNodeError
 from eviction.drill.report.document import report_of
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.scenario import read_scenario
 from eviction.records.json_shapes import to_json
 from tests.drill.runs import run
 from tests.reclaimd_process import ENVIRONMENT, answer, reclaimd
 from tests.repository import ROOT
+from tests.sockets.cli.test_terminal import Terminal
 from tests.sockets.mounts import need_mounts
 
 SCENARIO: dict[str, Any] = {
@@ -122,17 +123,21 @@ def test_the_drill_in_a_user_namespace_holds(tmp_path: Path) -> None:
 
 def test_a_drill_tells_its_story_in_a_few_lines(tmp_path: Path) -> None:
     """What fills, what was crossed, what went and stayed, and the verdict, the files, the next step;
-    -v 1 adds each pass, object and expectation, -v 2 the log."""
+    -v 1 adds each pass, object and expectation, -v 2 the log. Meanwhile a terminal has a bar."""
     need_mounts()
-    path = scenario(tmp_path)
+    path = scenario(tmp_path, pressure={"rate": "8Mi"})  # longer than nothing is shown
 
     def lines(*more: str) -> tuple[list[str], str]:
         done = reclaimd("drill", path, "--report", f"{tmp_path}/report", *more)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines(), done.stderr
 
-    (head, *rows, written, following), errors = lines()
-    assert (errors, head) == ("", "small: A small disk that fills is relieved.")
+    terminal = Terminal()
+    code, output = terminal.runs("drill", path, "--report", f"{tmp_path}/report", on="err")
+    (head, *rows, written, following) = output.splitlines()
+    assert (code, head) == (0, "small: A small disk that fills is relieved.")
+    assert re.search(r"  nodefs.available: █+.?·*│·+ [\d.]+MiB available\r", terminal.shown)
+    assert terminal.left() == [""], "no line of progress"
     words = [row.split()[0] for row in rows]
     assert words[:4] == ["node", "filled", "crossed", "row"]
     assert words[-2:] == ["relief", "ok"]

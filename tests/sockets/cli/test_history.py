@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from eviction.records.store import SLOT_BYTES
 from signals.types import Signal
 from tests.nodes.faults import Hang
 from tests.nodes.small_node import MIB, SmallNode
 from tests.printed import VARIES, expect_console
-from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here
+from tests.reclaimd_process import (
+    PATIENCE_SECONDS,
+    Daemon,
+    answer,
+    came_true,
+    reclaimd,
+    reclaimd_here,
+    started,
+)
 from tests.sockets.cli.test_commands import EXPECTED, located
 
 NODEFS = Signal.NODEFS_AVAILABLE
@@ -57,11 +68,23 @@ def test_what_the_daemon_removed_is_listed_by_name_and_survives_it(
         record = daemon.wait_for(lambda event: "record" in event)["record"]
         assert came_true(lambda: kinds(file) == ["started", "pass"])
         assert not daemon.logged("removed image"), "in JSON the record has them"
+        follow = ("history", "--config", file, "--follow", "--limit", "1")
+        printed = Path(f"{fields['historyFile']}.printed")
+        with printed.open("w") as out:
+            following = started(*follow, streams=(0, out.fileno(), out.fileno()))
+        assert came_true(lambda: "satisfied" in printed.read_text())
         assert daemon.stop() == 0
+        assert came_true(lambda: "stopped" in printed.read_text())
+        following.send_signal(signal.SIGINT)
+        assert following.wait(PATIENCE_SECONDS) == 130
+    assert re.findall("satisfied|started|stopped", printed.read_text()) == ["satisfied", "stopped"]
     known = {"CONFIG": file, "DIRECTORY": os.path.dirname(fields["historyFile"])}
     varies = [*VARIES, (r"\b(interval|watch)\b", "interval")]
     expect_console(EXPECTED / "history.txt", known, varies=varies)
-    passed = history_of(file)[1]
+    records = history_of(file)
+    text = reclaimd_here("history", "--config", file, "-o", "yaml").stdout
+    assert yaml.safe_load(text)["records"] == records
+    passed = records[1]
     for name in ("id", "started", "trigger", "result", "reason", "measured", "removals", "row"):
         assert passed[name] == record[name]
     stat = os.stat(fields["historyFile"])
@@ -232,7 +255,7 @@ def test_a_daemon_says_why_if_the_configuration_cannot_be_used(
         found = why("registry.example/old/1:1")
         assert (found.returncode, why("no-such-thing").returncode) == (0, 1)
         assert found.stderr.startswith("reclaimd: the configuration cannot be used (")
-        goes = "  goes:  no container uses it (unused), as the kubelet would decide"
+        goes = "  goes:  no container uses it (unused; kubelet too)"
         assert goes in found.stdout.splitlines()
-        assert "  stays: a pod uses it (in_use), as the kubelet" in why(small_node.app_id).stdout
+        assert "  stays: a pod uses it (in_use; kubelet too)" in why(small_node.app_id).stdout
     assert small_node.removed() == []

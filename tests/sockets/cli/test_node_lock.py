@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from eviction.cli.process import LockRefused, NodeHeld, lock_of
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from tests.nodes.small_node import SmallNode
 from tests.reclaimd_process import (
     ENVIRONMENT,

@@ -139,7 +139,9 @@ def test_what_the_installation_has_a_reader_try_first_removes_nothing(
     small_node.add_images(4)
     file = small_node.configuration(Signal.IMAGEFS_AVAILABLE, 4 * MIB)
     _, *lines = commands_of("# make install-program")
-    assert [line.split()[1] for line in lines] == ["doctor", "config", "check", "plan", "reclaim"]
+    assert [line.split()[1] for line in lines] == [
+        *("doctor", "config", "check", "plan", "df", "reclaim")
+    ]
     output = ""
     for line in lines:
         process = (reclaimd if line is lines[-1] else reclaimd_here)(
@@ -147,6 +149,6 @@ def test_what_the_installation_has_a_reader_try_first_removes_nothing(
         )
         assert process.returncode in (0, 1), (line, process.stderr)
         output = process.stdout
-    assert "would remove" in output
+    assert "would free" in output
     assert small_node.removed() == []
     assert len(small_node.images()) == 6

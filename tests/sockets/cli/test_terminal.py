@@ -11,6 +11,7 @@ import struct
 import subprocess
 import termios
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from fcntl import ioctl
@@ -22,9 +23,12 @@ import pytest
 
 from eviction.cli.main import main
 from eviction.cli.progress import AFTER_SECONDS, ERASE, Progress
+from eviction.cli.top import HOME_AND_CLEAR
 from signals.types import Signal
+from tests.expected import expect
 from tests.nodes.faults import Delay
 from tests.nodes.small_node import MIB, SmallNode
+from tests.printed import normalized
 from tests.reclaimd_process import (
     ENVIRONMENT,
     PROGRAM,
@@ -42,6 +46,8 @@ SLOW_SECONDS = 1.6
 SIZES = [(80, 24), (60, 15)]
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 ALTERNATE_SCREEN = "\x1b[?1049h"
+EXPECTED = Path(__file__).with_name("expected")
+VARY = (("[0-9a-f]{64}", "ID"), (r"10m\d+s", "AGE"), ("▁[▁ ]{11}", "▁".ljust(12)), (" +\n", "\n"))
 
 
 class Terminal:
@@ -52,11 +58,12 @@ class Terminal:
         ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.settings = termios.tcgetattr(self.slave)
         self.shown = ""
+        self._decoder = getincrementaldecoder("utf-8")()
 
     def read(self, wait_seconds: float = 0.1) -> str:
         """Everything that was written so far."""
         while select.select([self.master], [], [], wait_seconds)[0]:
-            self.shown += os.read(self.master, 65536).decode()
+            self.shown += self._decoder.decode(os.read(self.master, 65536))
         return self.shown
 
     def runs(
@@ -95,6 +102,11 @@ class Terminal:
             output.seek(0)
             return code, output.read()
 
+    def screens(self) -> list[str]:
+        """What `top` has drawn, without colours; the last one may not be whole yet."""
+        drawn = ESCAPE.sub("", self.read(0.02).replace(HOME_AND_CLEAR, "\f")).replace("\r", "")
+        return drawn.split("\f")[1:]
+
     def left(self) -> list[str]:
         """The lines that it still shows at the end, without those that were rewritten."""
         lines = self.read().replace("\r\n", "\n").split("\n")
@@ -130,7 +142,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("command", ["top", "status", "check", "config", "history", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["top", "status", "check", "config", "history", "doctor", "plan", "df"]
+)
 @pytest.mark.parametrize(("columns", "rows"), SIZES)
 def test_every_line_of_a_command_fits(node: str, columns: int, rows: int, command: str) -> None:
     """Tables and sentences; only a path that is longer than the terminal may be wider, so that it can
@@ -154,7 +168,7 @@ def test_every_line_of_a_command_fits(node: str, columns: int, rows: int, comman
 
 def test_colours_are_for_terminals_and_never_needed(node: str) -> None:
     """The level of a finding is in colour, and a word, too. None without a terminal, on a dumb one,
-    or with NO_COLOR, unless that is empty (https://no-color.org)."""
+    or with NO_COLOR, unless that is empty (https://no-color.org), or --color says otherwise."""
 
     def shown(**environment: Any) -> str:
         terminal = Terminal()
@@ -165,6 +179,8 @@ def test_colours_are_for_terminals_and_never_needed(node: str) -> None:
     assert re.search(r"^\x1b\[2mNOTE\x1b\[0m  ", coloured, re.MULTILINE)
     levels = re.compile(r"^(?:ERROR|WARNING|NOTE)  ", re.MULTILINE)
     assert levels.findall(ESCAPE.sub("", coloured)) == levels.findall(plain) != []
+    asked = ("doctor", "--config", node, "--color", "always")
+    assert levels.findall(reclaimd_here(*asked).stdout) == []
     given = ({"NO_COLOR": "1"}, {"TERM": "dumb"}, {"NO_COLOR": ""})
     assert ["\x1b" in each for each in (plain, *(shown(**each) for each in given))] == [
         *[False] * 3,
@@ -266,30 +282,91 @@ def test_a_line_is_never_wider_than_the_terminal_and_whatever_ends_the_work_eras
 # ---- top
 
 
+@pytest.fixture
+def without_rich(tmp_path: Path) -> str:
+    """The PYTHONPATH of a process in which there is no rich."""
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['rich'] = None")
+    return str(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("keys", "environment", "code"),
-    [(b"q", {}, 0), (b"\x03", {}, 130), (b"q", {"NO_COLOR": "1"}, 0)],
+    [
+        (b"q", {}, 0),
+        (b"\x03", {}, 130),
+        (b"q", {"NO_COLOR": "1"}, 0),
+        (b"q", {"PYTHONPATH": "without rich"}, 0),
+    ],
 )
 def test_top_is_drawn_until_q_or_ctrl_c_and_restores_the_terminal(
-    small_node: SmallNode, keys: bytes, environment: dict[str, str], code: int
+    small_node: SmallNode, keys: bytes, environment: dict[str, str], code: int, without_rich: str
 ) -> None:
-    """On the alternate screen of a terminal; with NO_COLOR as text without colours; elsewhere as text
-    without any escape."""
+    """On the alternate screen of a terminal, without rich as text; with NO_COLOR as text without
+    colours; elsewhere as text without any escape."""
     small_node.add_images(3)
     own = {"controlSocket": f"{small_node.disk.parent}/run/c"}
     file = small_node.configuration(NODEFS, MIB, **own)
     terminal = Terminal(100, 40)
     words = ("top", "--config", file, "--interval")
+    given = {name: without_rich if name == "PYTHONPATH" else "1" for name in environment}
     with Daemon("--config", file) as daemon:
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
-        assert terminal.runs(*words, "0.2", on="all", keys=keys, **environment)[0] == code
+        assert terminal.runs(*words, "0.2", on="all", keys=keys, **given)[0] == code
         done = reclaimd(*words, "0.1", "--count", "2")
         assert (done.returncode, done.stderr, "\x1b" in done.stdout) == (0, "", False)
         assert done.stdout.count("TIME TO THE MARK") == done.stdout.count("satisfied") == 2
         assert len(daemon.passes) == 1
-    assert (ALTERNATE_SCREEN in terminal.shown) is (not environment)
+    assert (ALTERNATE_SCREEN in terminal.shown) is ("NO_COLOR" not in environment)
+    assert ("TIME TO THE MARK" in terminal.shown) is bool(environment)
     assert not environment or "\x1b[3" not in terminal.shown
     assert termios.tcgetattr(terminal.slave) == terminal.settings
+
+
+def test_what_top_draws_and_what_its_keys_do(small_node: SmallNode, terminal: Terminal) -> None:
+    """Bars, what goes next, and passes, on 24 lines of 80 columns; d shows what stays, too, w why
+    the next one goes, p pauses and resumes; an arrow is no key. A fill is relieved meanwhile."""
+    small_node.add_images(3, shared_bytes=MIB)
+    small_node.run(small_node.run_pod("web"))
+    small_node.gone_pod("gone")
+    kubelets = small_node.disk.parent / "kubelet.yaml"
+    head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+    kubelets.write_text(f"{head}evictionHard: {{nodefs.available: 10%, imagefs.available: 5%}}\n")
+    own: dict[str, Any] = {"evictionHard": {NODEFS: "30%"}, "kubeletConfig": str(kubelets)}
+    control = f"{small_node.disk.parent}/run/c"
+    file = small_node.configuration(controlSocket=control, **own)
+    screens: dict[bytes, str] = {}
+
+    def press(keys: bytes, *shown: str, hidden: str = "is being asked") -> None:
+        """A screen has these texts then."""
+
+        def there() -> bool:
+            *_, screen, _ = "", "", *terminal.screens()
+            return all(each in screen for each in shown) and hidden not in screen
+
+        os.write(terminal.master, keys)
+        assert came_true(there), terminal.screens()[-1]
+        *_, screens[keys], _ = terminal.screens()
+
+    with Daemon("--config", file) as daemon:
+        assert came_true(lambda: located(file))
+        sizes = {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
+        words = ("top", "--config", file, "--interval", "0.2")
+        top = started(*words, streams=(terminal.slave,) * 3, environment=ENVIRONMENT | sizes)
+        press(b"", "registry.example/old/0:1")
+        press(b"d", "keep     container  default/web/app#0")
+        press(b"w", "its pod is gone", hidden="KIND")
+        press(b"wp", "held off: paused until", "KIND")
+        press(b"p", hidden="held off")
+        press(b"\x1b[D", hidden="keep ")
+        small_node.fill(32 * MIB)
+        press(b"", "nodefs.available  satisfied")
+        os.write(terminal.master, b"q")
+        assert top.wait(60.0) == 0
+        assert len(daemon.passes) == 1
+    for screen in terminal.screens():
+        assert [len(line) for line in screen.split("\n")] == [80] * 24, screen
+    story = "\n\n".join(screens[keys] for keys in (b"d", b"w", b"p"))
+    expect(EXPECTED / "top.txt", normalized(f"{story}\n", {}, VARY))
 
 
 def test_a_daemon_that_comes_back_is_shown_again(small_node: SmallNode, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from signals.types import Signal
 from tests.buildah import IMAGE, MOUNTS, Buildah, build_again, make_root, skip_without_buildah
@@ -26,11 +28,12 @@ from tests.buildah import build as build_image
 from tests.bundles import unpacked_wheels
 from tests.distributions import build
 from tests.nodes.small_node import MIB, SmallNode
-from tests.pages import PAGES
+from tests.pages import PAGES, links
 from tests.repository import ROOT
 
 pytestmark = pytest.mark.house(
-    *(".ci/venv", ".gitignore", "config", "Makefile", "pyproject.toml"),
+    *(".ci/index_page.py", ".ci/venv", ".github", ".gitignore", "config", "Makefile"),
+    *("README.md", "pyproject.toml"),
     *("tests/buildah.py", "tests/distributions.py"),
 )
 
@@ -53,15 +56,18 @@ def test_a_wheel_is_made_the_same_each_time(wheel: Path, tmp_path: Path) -> None
     assert checked == f"{wheel}: OK\n"
 
 
-def test_a_wheel_holds_all_of_config_beside_the_code_and_nothing_twice(wheel: Path) -> None:
+def test_a_wheel_holds_config_and_docs_beside_the_code_and_nothing_twice(wheel: Path) -> None:
     """What the program installs and prints, and the examples; no byte code. An index can show its
     description, as `twine check --strict` asks: what it is written in is said."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         (name,) = [name for name in names if name.endswith(".dist-info/METADATA")]
         head, _, description = archive.read(name).decode().partition("\n\n")
-    here = {path.relative_to(ROOT) for path in (ROOT / "config").rglob("*") if path.is_file()}
-    beside = {Path(name).relative_to("eviction") for name in names if "eviction/config/" in name}
+    trees = ("config", "docs")
+    data = tuple(f"eviction/{tree}/" for tree in trees)
+    files = [path for tree in trees for path in (ROOT / tree).rglob("*") if path.is_file()]
+    here = {path.relative_to(ROOT) for path in files}
+    beside = {Path(name).relative_to("eviction") for name in names if name.startswith(data)}
     assert beside == {path for path in here if "__pycache__" not in path.parts}
     assert len(names) == len(set(names))
     assert not [name for name in names if "__pycache__" in name]
@@ -69,15 +75,52 @@ def test_a_wheel_holds_all_of_config_beside_the_code_and_nothing_twice(wheel: Pa
     assert description == (ROOT / "README.md").read_text()
 
 
+def test_an_index_shows_pictures_and_links_of_the_page(tmp_path: Path) -> None:
+    """If it is told where the files of the repository are on the web, and links to some of them."""
+    source = "https://forge.example/o/r/blob/v1/"
+    with zipfile.ZipFile(build("wheel", tmp_path, RECLAIMD_SOURCE=source)) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        head, _, description = archive.read(name).decode().partition("\n\n")
+    paths = [link for link in links(ROOT / "README.md") if not link.startswith("https:")]
+    assert all(f"({source}{path}" in description for path in paths)
+    assert len(re.findall(r"\]\((?!https:)", description)) == 0
+    assert f"]({source}config/pictures/kubelet.svg?raw=true)" in description
+    urls = re.findall(rf"^Project-URL: \w+, {source}(.*)$", head, re.MULTILINE)
+    assert urls
+    assert all((ROOT / path).exists() for path in urls)
+
+
 def test_the_version_is_named_everywhere_as_in_pyproject(wheel: Path) -> None:
     """In the tags of images, in what is said of archives and programs, and as the status on the
     first page."""
-    named = re.compile(r"(?:\breclaimd[-: ]|newTag: |^Status: )v?(\d+\.\d+\.\d+)", re.MULTILINE)
+    before = r"\breclaimd[-: ]|newTag: |^Status: |^(?:appV|v)ersion: |image\.version=\""
+    named = re.compile(rf"(?:{before})v?(\d+\.\d+\.\d+)", re.MULTILINE)
     texts = [*PAGES, ROOT / "config" / "Containerfile", *(ROOT / "config").rglob("*.yaml")]
     found = {str(path.relative_to(ROOT)): {*named.findall(path.read_text())} for path in texts}
     assert set().union(*found.values()) == {wheel.name.split("-")[1]}
-    for name in ("README.md", "config/Containerfile", "config/manifests/base.yaml"):
-        assert found[name]
+    for name in ("../README.md", "Containerfile", "manifests/base.yaml", "kubernetes/Chart.yaml"):
+        assert found[os.path.normpath(f"config/{name}")]
+
+
+# ---- the workflows
+
+
+def test_workflows_use_versions_and_no_more_rights_than_they_need() -> None:
+    """Each action by its whole version; a job writes or signs only if it says so. The image is
+    built as config/Containerfile says, and actionlint finds nothing, where it is."""
+    workflows = [*(ROOT / ".github" / "workflows").iterdir()]
+    for path in workflows:
+        used = re.findall(r"uses: (\S+)", path.read_text())
+        assert used
+        pinned = re.compile(r"\./\S+|[\w-]+/[\w-]+@v\d+\.\d+\.\d+")
+        assert not [each for each in used if not pinned.fullmatch(each)]
+        assert yaml.safe_load(path.read_text())["permissions"] == {"contents": "read"}
+    release = (ROOT / ".github" / "workflows" / "release.yaml").read_text()
+    for words in ("--platform linux/amd64,linux/arm64 --manifest", '"$(git log -1 --format=%ct)"'):
+        assert words in release
+        assert words in (ROOT / "config" / "Containerfile").read_text()
+    if actionlint := shutil.which("actionlint"):
+        assert run(actionlint, *map(str, workflows)) == ""
 
 
 # ---- the source distribution
@@ -170,6 +213,10 @@ def test_the_image_is_small_and_has_a_bill_of_materials(buildah: Buildah, contai
     ]
     assert {"h2", "pydantic", "pyyaml"} <= {re.split("[/@]", purl)[1] for purl in needs}
     assert needs <= {each["bom-ref"] for each in components}
+    labels = json.loads(buildah("inspect", container))["OCIv1"]["config"]["Labels"]
+    said = {name.removeprefix("org.opencontainers.image."): text for name, text in labels.items()}
+    assert said["version"] == subject["version"]
+    assert (said["title"], said["licenses"]) == ("reclaimd", "Apache-2.0")
 
 
 def test_two_builds_have_the_same_digest(buildah: Buildah, wheels: Path) -> None:

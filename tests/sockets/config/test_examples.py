@@ -23,7 +23,7 @@ import yaml
 
 from eviction.cli.commands import COMMANDS
 from eviction.configuration.effective import load
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from signals.types import Signal
 from tests.expected import expect
 from tests.nodes.small_node import MIB, SmallNode

@@ -1,5 +1,5 @@
 """config/kubernetes: the base, its overlays, and the components in any combination, rendered, with
-the configuration as a kubelet mounts it.
+the configuration as a kubelet mounts it; and the Helm chart that it is, too.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from functools import cache
 from importlib import metadata
@@ -17,14 +18,14 @@ from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft7Validator
 
 from eviction.cli.parser import command_of
 from eviction.configuration.effective import Configuration, load
 from eviction.configuration.fingerprint import USUAL_DIRECTORY, USUAL_FILE
 from eviction.configuration.kubelet_ways import IdentityFiles
 from eviction.surface.kubernetes_events import NAMESPACE
-from tests.pages import EVICTION as PAGE
-from tests.pages import code_blocks
+from tests.pages import DOCS, code_blocks
 from tests.pure.configuration.test_told import OURS
 from tests.reclaimd_process import reclaimd_here
 from tests.repository import ROOT
@@ -197,7 +198,7 @@ def test_the_overlay_of_the_page_renders(tmp_path: Path) -> None:
     """It is one of ours but for where it lies, and its drop-in comes last."""
     (example,) = (
         yaml.safe_load(block)
-        for block in code_blocks(PAGE, "yaml")
+        for block in code_blocks(DOCS / "install.md", "yaml")
         if "kind: Kustomization" in block
     )
     rest = {key: example[key] for key in example.keys() - {"apiVersion", "kind", "resources"}}
@@ -210,6 +211,13 @@ def test_the_overlay_of_the_page_renders(tmp_path: Path) -> None:
     assert (found["margin"], found["dryRun"]) == ("8%", True)
     assert found["keepImages"] == ["registry.example/base/*"]
     assert container_of(objects)["image"] == f"registry.example/{IMAGE}"
+
+
+def test_the_patch_for_selinux_applies() -> None:
+    """That of the page on distributions, for OpenShift."""
+    (example,) = code_blocks(DOCS / "distributions.md", "yaml")
+    objects = overlay(("cri-o", "kubelet"), {}, **yaml.safe_load(example))
+    assert pod_of(objects)["securityContext"]["seLinuxOptions"] == {"type": "spc_t"}
 
 
 @every_case
@@ -373,3 +381,123 @@ def test_the_pod_monitor_finds_the_port(components: Components, tmp_path: Path) 
     assert port["name"] == endpoint["port"]
     address = effective(objects, tmp_path).metrics_address
     assert address == ("0.0.0.0", port["containerPort"])
+
+
+# ---- the Helm chart
+
+VALUES: dict[str, dict[str, Any]] = {
+    "cri-o": {"runtime": "cri-o"},
+    "k3s": {"runtime": "k3s"},
+    "shadow": {"dryRun": True},
+    **{name: {name: True} for name in ("events", "kubelet", "prometheus")},
+}
+"""Component -> the values of the chart that ask for it."""
+WRONG = {
+    "runtime: docker": "runtime",
+    "dryRun: 'yes'": "dryRun",
+    "prometheus: {enabled: true}": "prometheus",
+    "image: {repository: 'registry.example/reclaimd@sha256:00'}": "repository",
+    "image: {name: reclaimd}": "name",
+    "configuration: {margn: 8%}": "margn",
+    "configuration: {margin: 8}": "margin",
+    "configuration: {keepImagesNotPulled: 1}": "keepImagesNotPulled",
+    "components: [k3s]": "components",
+}
+"""Values that are refused -> what the message names."""
+
+
+def helm(*arguments: str, values: dict[str, Any] | None = None) -> tuple[int, str, str]:
+    """Exit code, output and errors of a command of Helm. Skips without one."""
+    program = shutil.which(os.environ.get("HELM", "helm"))
+    if program is None:
+        pytest.skip("no helm on the PATH, and HELM= names none")
+    process = subprocess.run(
+        [program, *arguments, *(["--values", "-"] if values else [])],
+        input=json.dumps(values),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return process.returncode, process.stdout, process.stderr
+
+
+def charted(chart: Path, namespace: str = "kube-system", **values: Any) -> Objects:
+    """The objects that the chart makes of values."""
+    template = ("template", "reclaimd", str(chart), "--namespace", namespace)
+    code, text, errors = helm(*template, values=values)
+    assert code == 0, errors
+    return [one for one in yaml.safe_load_all(text) if one]
+
+
+def alike(objects: Objects) -> dict[tuple[str, str], Any]:
+    """Objects by kind and name, without what has pods start anew when their configuration changes:
+    kustomize has it in the names of ConfigMaps, the chart in an annotation."""
+    text = re.sub(r"\b(reclaimd(?:-conf-d)?)-[a-z0-9]{10}\b", r"\1", json.dumps(objects))
+    text = re.sub(r'"checksum/configuration": "\w+", ', "", text)
+    return {(one["kind"], one["metadata"]["name"]): one for one in json.loads(text)}
+
+
+@every_case
+def test_the_chart_makes_what_kustomize_renders(components: Components) -> None:
+    """Object by object, and list by list."""
+    values = {name: value for each in components for name, value in VALUES[each].items()}
+    assert alike(charted(TREE, **values)) == alike(rendered(components))
+
+
+def test_the_chart_is_packed_and_takes_values(tmp_path: Path) -> None:
+    """`helm lint` finds nothing. Of the archive: another namespace, image, configuration, and a
+    patch of the DaemonSet, all of them valid; the configuration is read last, and starts the pods
+    anew."""
+    code, told, errors = helm("lint", str(TREE), "--strict")
+    assert code == 0, told + errors
+    helm("package", str(TREE), "--destination", str(tmp_path))
+    (archive,) = tmp_path.iterdir()
+    spec = {"nodeSelector": {"disk": "small"}}
+    objects = charted(
+        archive,
+        "disks",
+        image={"repository": "registry.example/reclaimd", "tag": "sha256:00", "pullSecrets": ["a"]},
+        dryRun=True,
+        events=True,
+        configuration={"margin": "8%", "keepImages": ["registry.example/base/*"], "dryRun": False},
+        daemonSet={"spec": {"template": {"spec": spec}}},
+    )
+    found = effective(objects, tmp_path).effective
+    assert (found["margin"], found["dryRun"], found["kubernetesEvents"]) == ("8%", False, True)
+    assert found["keepImages"] == ["registry.example/base/*"]
+    pod = pod_of(objects)
+    assert container_of(objects)["image"] == "registry.example/reclaimd@sha256:00"
+    assert pod["imagePullSecrets"] == [{"name": "a"}]
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "disk": "small"}
+    assert of_kind(objects, "RoleBinding")["subjects"][0]["namespace"] == "disks"
+    places = {one["metadata"].get("namespace") for one in objects if "Role" not in one["kind"]}
+    assert places == {"disks"}
+    sums = re.findall(
+        r'"checksum/configuration": "(\w+)"',
+        json.dumps([objects, charted(TREE), charted(TREE, dryRun=True)]),
+    )
+    assert len(sums) == len(set(sums)) == 3
+    for one in objects:
+        pytest.importorskip("kubernetes_validate").validate(one, "1.31", strict=True)
+
+
+@pytest.mark.parametrize(("text", "named"), WRONG.items())
+def test_helm_refuses_wrong_values_by_their_names(text: str, named: str) -> None:
+    """Before anything reaches the cluster."""
+    code, _, errors = helm("template", str(TREE), values=yaml.safe_load(text))
+    assert (code, named in errors) == (1, True), errors
+
+
+def test_values_of_the_chart_are_described() -> None:
+    """Without Helm: its version is the program's, each component has a value, and the schema takes
+    the defaults and each of those, and refuses what is wrong."""
+    chart = yaml.safe_load((TREE / "Chart.yaml").read_text())
+    assert {chart["version"], chart["appVersion"]} == {metadata.version("reclaimd")}
+    schema = json.loads((TREE / "values.schema.json").read_text())
+    Draft7Validator.check_schema(schema)
+    valid = Draft7Validator(schema).is_valid
+    defaults = yaml.safe_load((TREE / "values.yaml").read_text())
+    assert schema["properties"].keys() - {"global"} == defaults.keys()
+    assert VALUES.keys() == FIELDS.keys()
+    assert all(valid({**defaults, **values}) for values in VALUES.values())
+    assert not [text for text in WRONG if valid(yaml.safe_load(text))]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.effective import ConfigurationError, load
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from eviction.surface.control_client import NotAskedError, ask
 from eviction.surface.control_socket import ControlServer, ControlUnavailable
 from reclaim.trust import directory_refusal, file_refusal, socket_refusal

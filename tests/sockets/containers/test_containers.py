@@ -36,7 +36,7 @@ THING = re.compile(r"(!?)(\w+)(?::([a-z]+)(\d?)([+~?*]?))?")
 
 def remove(small: SmallNode, container_id: str) -> None:
     """Another program removes a container."""
-    small.runtime.remove_container(pb.RemoveContainerRequest(container_id=container_id))
+    small.runtime.answer(pb.RemoveContainerRequest(container_id=container_id))
 
 
 class Story:
@@ -91,25 +91,25 @@ class Story:
 
 @pytest.mark.regression
 @rows("""
-    pods                beside                            happens           removed            kept
-    !web:app+           -                                 -                 -                  web:app=running web=has_containers  it runs
-    !web:app~           -                                 -                 -                  web:app=created web=has_containers  it may start
-    !web:app?           -                                 -                 -                  web:app=unknown_state web=has_containers  it is lost
-    !web:app*           -                                 -                 -                  web:app=not_kubelets web=has_containers  not a kubelet's
-    !web:app web:side+  -                                 -                 -                  web:app=pod_unknown                 another of its pod runs in a dead sandbox
-    web:app0 web:app1 web:app2 web:init web:side+  -                                 -                 web:app0 web:app1  web:app2=newest_of_live_pod web:init=newest_of_live_pod  the newest copies are how the kubelet knows
-    web:app db:app      -                                 boot              -                  web:app=newest_of_live_pod db:app=newest_of_live_pod  everything is dead after a reboot
-    web:app0 web:app1   ContainerStatus                   remove web:app1   web:app1           web:app0=newest_of_live_pod         the newer copy vanishes
-    !a:app !b:app       RemoveContainer                   admit b           a:app a            b:app=pod_alive                     its directory appears before its removal
-    !a:app              ContainerStatus                   admit a           -                  a:app=pod_alive                     while the answer about it is slow
-    !a:app              ListPodSandbox                    admit a           -                  a:app=newest_of_live_pod            between the lists
-    !a !b               RemovePodSandbox                  admit a, admit b  a                  b=pod_alive                         the next sandbox is not sent
-    web:app !gone:app   ListContainers=ROTATED_IDS        -                 ?                  web:app                             a container has the id of another
-    web !gone:app       ListPodSandbox=ROTATED_IDS        -                 ?                  web                                 a sandbox has the id of another
-    web:app             ListContainers=DUPLICATE_ENTRIES  -                 -                  web:app=newest_of_live_pod          listed twice it is not its own newer copy
-    web                 ListPodSandbox=DUPLICATE_ENTRIES  -                 -                  web=newest_sandbox                  nor is a sandbox
-    web:init web:app1   ListContainers=EMPTY_NAMES        -                 -                  web:init=not_kubelets web:app1=not_kubelets  without names they are no copies
-    """)
+    pods                                          | beside                           | happens          | removed           | kept                                                    | what
+    !web:app+                                     | -                                | -                | -                 | web:app=running web=has_containers                      | it runs
+    !web:app~                                     | -                                | -                | -                 | web:app=created web=has_containers                      | it may start
+    !web:app?                                     | -                                | -                | -                 | web:app=unknown_state web=has_containers                | it is lost
+    !web:app*                                     | -                                | -                | -                 | web:app=not_kubelets web=has_containers                 | not a kubelet's
+    !web:app web:side+                            | -                                | -                | -                 | web:app=pod_unknown                                     | another of its pod runs in a dead sandbox
+    web:app0 web:app1 web:app2 web:init web:side+ | -                                | -                | web:app0 web:app1 | web:app2=newest_of_live_pod web:init=newest_of_live_pod | the newest copies are how the kubelet knows
+    web:app db:app                                | -                                | boot             | -                 | web:app=newest_of_live_pod db:app=newest_of_live_pod    | everything is dead after a reboot
+    web:app0 web:app1                             | ContainerStatus                  | remove web:app1  | web:app1          | web:app0=newest_of_live_pod                             | the newer copy vanishes
+    !a:app !b:app                                 | RemoveContainer                  | admit b          | a:app a           | b:app=pod_alive                                         | its directory appears before its removal
+    !a:app                                        | ContainerStatus                  | admit a          | -                 | a:app=pod_alive                                         | while the answer about it is slow
+    !a:app                                        | ListPodSandbox                   | admit a          | -                 | a:app=newest_of_live_pod                                | between the lists
+    !a !b                                         | RemovePodSandbox                 | admit a, admit b | a                 | b=pod_alive                                             | the next sandbox is not sent
+    web:app !gone:app                             | ListContainers=ROTATED_IDS       | -                | ?                 | web:app                                                 | a container has the id of another
+    web !gone:app                                 | ListPodSandbox=ROTATED_IDS       | -                | ?                 | web                                                     | a sandbox has the id of another
+    web:app                                       | ListContainers=DUPLICATE_ENTRIES | -                | -                 | web:app=newest_of_live_pod                              | listed twice it is not its own newer copy
+    web                                           | ListPodSandbox=DUPLICATE_ENTRIES | -                | -                 | web=newest_sandbox                                      | nor is a sandbox
+    web:init web:app1                             | ListContainers=EMPTY_NAMES       | -                | -                 | web:init=not_kubelets web:app1=not_kubelets             | without names they are no copies
+""")
 def test_what_goes_and_what_stays_of_pods(
     small_node: SmallNode, pods: str, beside: str, happens: str, removed: str, kept: str
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime import LayerSpec
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
 from tests.nodes.bare_runtime import APP, NAME, BareRuntime

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError, mount_tmpfs, unmount
+from eviction.drill.private_mounts import EmbeddedNodeError, mount_tmpfs, unmount
 from eviction.engine.effects import PauseSet, Reconfigured
 from eviction.engine.node import Node
 from eviction.records.passes import Pass

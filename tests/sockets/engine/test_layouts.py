@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.effective import load
-from eviction.drill.runtime.private_mounts import mount_tmpfs, unmount
+from eviction.drill.private_mounts import mount_tmpfs, unmount
 from eviction.engine.view import NodeView
 from eviction.records.passes import Trigger
 from eviction.surface.check import CheckOptions, check

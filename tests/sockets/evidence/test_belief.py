@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from reclaim.evidence.states import Why
 from tests.nodes.small_node import (
     AN_HOUR,

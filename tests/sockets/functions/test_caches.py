@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from eviction.survey.caches import caches_below
 from eviction.survey.trees import TimeLimit
 from reclaim.evidence.files_in_use import files_in_use

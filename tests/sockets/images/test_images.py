@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from eviction.engine.effects import Request
 from eviction.engine.node import Node
 from eviction.records.state_file import Moment, RecordFile, current_machine_id, records_json
@@ -63,7 +63,7 @@ LOST = "registry.example/team/app@sha256:" + "e" * 64
 
 def listed(small: SmallNode, image_id: str) -> Any:
     """An image as the runtime lists it."""
-    images = small.runtime.list_images(pb.ListImagesRequest()).images
+    images = small.runtime.answer(pb.ListImagesRequest()).images
     return next(each for each in images if image_id.endswith(each.id))
 
 
@@ -83,18 +83,18 @@ def saying(**fields: str) -> Callable[[Any], None]:
 
 
 @rows("""
-    field                 says
-    image_id              {id}                                an id
-    image_ref             {id}                                where image_id is empty
-    image_ref             {bare}                              without its algorithm
-    image                 {bare:.12}                          shortened
-    image_ref             docker.io/library/busybox@{digest}  a repository digest
-    image_ref             mirror.example/x@{digest}           under another name
-    image_ref             busybox                             a tag
-    image                 registry.example/tools:1            the other tag
-    user_specified_image  busybox                             what was asked for
-    image                 busybox:1@{digest}                  with tag and digest
-    """)
+    field                | says                               | what
+    image_id             | {id}                               | an id
+    image_ref            | {id}                               | where image_id is empty
+    image_ref            | {bare}                             | without its algorithm
+    image                | {bare:.12}                         | shortened
+    image_ref            | docker.io/library/busybox@{digest} | a repository digest
+    image_ref            | mirror.example/x@{digest}          | under another name
+    image_ref            | busybox                            | a tag
+    image                | registry.example/tools:1           | the other tag
+    user_specified_image | busybox                            | what was asked for
+    image                | busybox:1@{digest}                 | with tag and digest
+""")
 def test_an_image_is_in_use_however_a_container_names_it(
     small_node: SmallNode, tmp_path: Path, field: str, says: str
 ) -> None:
@@ -391,13 +391,13 @@ def test_the_kubelet_is_asked_again_before_a_removal(small_node: SmallNode) -> N
 
 
 @rows("""
-    known             reason
-    reports           sandbox_image          configured, not pinned
-    pins              pinned                 pinned, not configured
-    pins reports pod  sandbox_image          all three
-    pod               sandbox_image          only a pod
-    -                 sandbox_image_unknown  no source
-    """)
+    known            | reason                | what
+    reports          | sandbox_image         | configured, not pinned
+    pins             | pinned                | pinned, not configured
+    pins reports pod | sandbox_image         | all three
+    pod              | sandbox_image         | only a pod
+    -                | sandbox_image_unknown | no source
+""")
 def test_the_sandbox_image_is_kept_and_a_new_pod_starts_after_a_purge(
     make_small_node: SmallNodeFactory, known: str, reason: str
 ) -> None:
@@ -491,7 +491,7 @@ def test_an_image_is_as_old_as_it_has_been_seen(small_node: SmallNode) -> None:
 
 def detected_between(small: SmallNode, node: Node, image: str) -> None:
     """Something else removes it, and a detection sees that."""
-    small.runtime.remove_image(pb.RemoveImageRequest(image=pb.ImageSpec(image=image)))
+    small.runtime.answer(pb.RemoveImageRequest(image=pb.ImageSpec(image=image)))
     node.detection.images()
     small.add_image(OLD)
 
@@ -603,16 +603,16 @@ FAULTS: dict[str, Failpoint] = {
 
 
 @rows("""
-    above  keep   fault              goes
-    7      auto   -                  first last       something else is enough
-    10     auto   -                  first last side  nothing else is
-    1      true   -                  first last       never
-    1      false  -                  side first last  like others
-    10     auto   ImageStatus away   -                the runtime was away for a moment
-    10     auto   ImageStatus busy   last             a check failed
-    10     auto   RemoveImage busy   last             a removal failed
-    10     auto   RemoveImage hangs  last             a removal is not answered
-    """)
+    above | keep  | fault             | goes            | what
+    7     | auto  | -                 | first last      | something else is enough
+    10    | auto  | -                 | first last side | nothing else is
+    1     | true  | -                 | first last      | never
+    1     | false | -                 | side first last | like others
+    10    | auto  | ImageStatus away  | -               | the runtime was away for a moment
+    10    | auto  | ImageStatus busy  | last            | a check failed
+    10    | auto  | RemoveImage busy  | last            | a removal failed
+    10    | auto  | RemoveImage hangs | last            | a removal is not answered
+""")
 def test_when_an_image_goes_that_the_kubelet_did_not_pull(
     small_node: SmallNode, above: str, keep: str, fault: str, goes: str
 ) -> None:
@@ -716,14 +716,14 @@ def test_an_image_volume_is_kept_when_the_runtime_was_replaced(
 
 @pytest.mark.regression
 @rows("""
-    method          call  changes
-    ListImages      1     the version        lists are read
-    ListContainers  1     the version        they are read half
-    ListPodSandbox  1     the version        the last of them is read
-    ImageStatus     1     the version        an image is looked at
-    ListPodSandbox  2     the version        right before the first removal
-    ListPodSandbox  2     the sandbox image  which image new pods need
-    """)
+    method         | call | changes           | what
+    ListImages     | 1    | the version       | lists are read
+    ListContainers | 1    | the version       | they are read half
+    ListPodSandbox | 1    | the version       | the last of them is read
+    ImageStatus    | 1    | the version       | an image is looked at
+    ListPodSandbox | 2    | the version       | right before the first removal
+    ListPodSandbox | 2    | the sandbox image | which image new pods need
+""")
 def test_a_runtime_that_is_replaced_during_a_pass_ends_its_removal_of_images(
     make_small_node: SmallNodeFactory, method: str, call: str, changes: str
 ) -> None:

@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.node.pod_directories import age_directories
-from eviction.drill.runtime.runtime import Image
+from eviction.drill.embedded_node import age_directories
+from eviction.drill.runtime import Image
 from eviction.engine.node import Node
 from reclaim.cri import cri_pb2 as pb
 from reclaim.types import RuntimeUnavailable
@@ -53,7 +53,9 @@ class JudgingRuntime(FullRuntime):
 
     def _drop_image(self, image: Image) -> None:
         users = [each for each in self._containers.values() if each.image_id == image.id]
-        self.harmed += [f"{image.tags}, which {len(users)} containers used"] * bool(users)
+        self.harmed += [f"{list(image.repo_tags)}, which {len(users)} containers used"] * bool(
+            users
+        )
         super()._drop_image(image)
 
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from eviction.drill.runtime.private_mounts import enter_private_mounts, mount_tmpfs
+from eviction.drill.private_mounts import enter_private_mounts, mount_tmpfs
 from reclaim.pod_logs.directories import remove_tree
 from tests.sockets.namespace_child import drop_all_capabilities
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from reclaim.pod_logs.directories import (
     BATCH,
     DEEPEST,

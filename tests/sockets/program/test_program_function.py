@@ -34,7 +34,7 @@ from reclaim.types import RemovalFailed
 from signals.clock import SystemClock
 from signals.types import FilesystemRole, Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
-from tests.pages import RECLAIM, code_blocks
+from tests.pages import DOCS, code_blocks
 from tests.sockets.program.scripts import PRUNE, Runs, script
 
 CACHED = 4
@@ -127,7 +127,7 @@ def test_a_dry_run_shows_what_the_program_says_and_credits_it(small_node: SmallN
         ("program_object", f"{PRUNE}/{n + 1}", f"{n} (oldest)", "listed_by_program", "planned")
         for n in range(2)
     ]
-    assert record.reason == "would remove 2 objects of nominally 8.0MiB"
+    assert record.reason.startswith("would free ~8.0MiB with 2 objects: nodefs ")
     assert cache.left == CACHED
 
 
@@ -184,7 +184,7 @@ def test_a_program_that_would_not_run_is_not_in_a_dry_run(
 
 def test_the_program_of_the_page_does_what_the_page_says(tmp_path: Path) -> None:
     """As it is printed: planned, removed, and with nothing left to remove."""
-    text = next(block for block in code_blocks(RECLAIM, "sh") if "RECLAIMD_FILESYSTEM" in block)
+    (text,) = code_blocks(DOCS / "functions.md", "sh")
     cache = tmp_path / "cache"
     (cache / "layers").mkdir(parents=True)
     for name, size, days in (("old", 3000, 8.5), ("layers/older", 5000, 30.0), ("new", 7000, 0.0)):

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from eviction.records.history import MOST_WAITING, HistoryRecorder, documents_of, encoded
 from eviction.records.passes import PassResult
 from eviction.records.store import (

@@ -9,7 +9,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from signals.filesystems import Reading, read_statvfs
 from signals.types import FsLayout, Signal
 from tests.nodes.faults import Hang

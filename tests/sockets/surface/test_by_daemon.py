@@ -103,7 +103,11 @@ def daemon(desk: Desk) -> Iterator[Daemon]:
 def test_the_pass_of_a_request_is_the_daemons(desk: Desk, daemon: Daemon) -> None:
     """That of a dry run is not. `--until` and `--signal` reach it, and `--all` goes to the end of
     the row; readings are of now."""
-    assert answer(desk.reclaim("--dry-run", "-o", "json"))["result"] == "dry_run"
+    asked = ("--dry-run", "--signal", "nodefs.available")
+    planned = answer(desk.reclaim(*asked, "-o", "json"))
+    assert planned["result"] == "dry_run"
+    named = desk.reclaim(*asked, "-o", "name", "--color", "never").stdout.split()
+    assert named == [f"image/{each['name']}" for each in planned["removals"]] != []
     assert (daemon.passes, desk.small.removed()) == ([], [])
     mark = desk.small.available() + 14 * MIB
     words = ("--signal", "nodefs.available", "--until", str(mark), "-o", "json")
@@ -131,7 +135,9 @@ def test_another_configuration_is_refused_and_standalone_never_asks(
     for command in ("reclaim", "check"):
         assert "another configuration" in desk.refusal(command, options={}, told=other)
         assert "contains the options" in desk.refusal(command, told={})
-    assert "neither table nor json" in desk.refusal("check", options={"output": "xml"}, told={})
+    assert "is none of table, json, yaml, name" in desk.refusal(
+        "check", options={"output": "xml"}, told={}
+    )
     assert "not an option of check" in desk.refusal("check", options={"all": True}, told={})
     refused = f"reclaimd: the daemon refuses: it runs with another configuration{{}}; {HERE}".format
     older = ", or with an older version of the same files"

@@ -29,7 +29,7 @@ from eviction.surface.control_socket import (
     ControlUnavailable,
     Conversation,
 )
-from eviction.surface.http_server import CannotListen, HttpServer, Page, health
+from eviction.surface.http_server import CannotListen, HttpServer, Page, Pages, health
 from tests.ports import free_port
 from tests.reclaimd_process import came_true
 from tests.sockets.hostile_clients import KINDS, connection_to, hostile_clients
@@ -77,7 +77,10 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
     if request.param == "control":
         yield request.getfixturevalue("control")
         return
-    pages = {"/livez": lambda: health(None), "/large": lambda: Page(200, b"x" * 5_000_000)}
+    pages: Pages = {
+        "/livez": lambda _: health(None),
+        "/large": lambda _: Page(200, b"x" * 5_000_000),
+    }
     server = HttpServer(("127.0.0.1", 0), pages)
     get = b"GET /%s HTTP/1.1\r\n\r\n"
     late = b"HTTP/1.1 408"

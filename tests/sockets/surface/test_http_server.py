@@ -5,6 +5,7 @@ How it stands beside hostile clients is in `test_control.py`, with the other ser
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import os
 import re
@@ -14,32 +15,33 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
-from eviction.surface.http_server import CannotListen, HttpServer, Page, health
+from eviction.surface.http_server import CannotListen, Headers, HttpServer, Page, health
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.hostile_clients import KINDS, hostile_clients
 
 LONGEST_SECONDS = 60.0
+SCRAPE = {"Accept": "application/openmetrics-text; version=1.0.0", "ACCEPT-encoding": "gzip"}
 PROBE_SECONDS = 3.0  # timeoutSeconds of the DaemonSet's probes
 PROBE_FAILURES = 6  # failureThreshold: as many in a row restart it
 
 
-def broken() -> Page:
+def broken(_: Headers) -> Page:
     raise RuntimeError("a secret")
 
 
 PAGES = {
-    "/livez": lambda: health(None),
-    "/late": lambda: health("it is late"),
+    "/livez": lambda _: health(None),
+    "/late": lambda _: health("it is late"),
     "/broken": broken,
-    "/large": lambda: Page(200, b"x" * 5_000_000),
+    "/large": lambda _: Page(200, b"x" * 5_000_000),
 }
 
 
@@ -52,12 +54,16 @@ def server() -> Iterator[HttpServer]:
 
 
 def got(
-    address: str, path: str, method: str = "GET", timeout_seconds: float = LONGEST_SECONDS
+    address: str,
+    path: str,
+    method: str = "GET",
+    timeout_seconds: float = LONGEST_SECONDS,
+    headers: Mapping[str, str] = {},
 ) -> tuple[int, bytes]:
     """Status and body of a page."""
     connection = http.client.HTTPConnection(address, timeout=timeout_seconds)
     try:
-        connection.request(method, path)
+        connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:
@@ -122,7 +128,7 @@ def test_pages_that_are_asked_for_together_are_made_once() -> None:
     entered, leave = threading.Event(), threading.Event()
     made: list[int] = []
 
-    def page() -> Page:
+    def page(_: Headers) -> Page:
         made.append(1)
         entered.set()
         leave.wait(LONGEST_SECONDS)
@@ -180,7 +186,7 @@ def test_serving_makes_no_file(tmp_path: Path) -> None:
     program = (
         "from eviction.surface.metrics import Metrics; from eviction.wording.status import"
         " NodeStatus; m = Metrics(NodeStatus); m.called('ListImages', 1.0, True);"
-        " m.watched(); assert len(m.page().body) > 1000"
+        " m.watched(); assert len(m.page({}).body) > 1000"
     )
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
@@ -232,6 +238,8 @@ def test_a_running_daemon_is_scraped_and_probed(small_node: SmallNode) -> None:
         assert came_true(lambda: got(address, "/readyz")[0] == 200)
         assert got(address, "/livez") == (200, b"ok\n")
         status, body = got(address, "/metrics")
+        _, compressed = got(address, "/metrics", headers=SCRAPE)
+    assert gzip.decompress(compressed).endswith(b"\n# EOF\n")
     for series in (
         r'reclaimd_passes_total\{result="satisfied",trigger="(interval|watch)"\} 1.0$',
         r'reclaimd_removals_total\{kind="image",result="removed"\} [1-9]',

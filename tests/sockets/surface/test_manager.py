@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass
 from eviction.surface.daemon import Daemon as Loop
@@ -143,7 +143,7 @@ def test_pressure_that_nothing_relieves_does_not_spin_and_is_logged_once(
         assert record.reason.endswith("everything else is in use or protected")
     kept = {"in_use": 1, "ready": 1, "running": 1, "sandbox_image": 1}
     assert run.lines[-1][1]["record"]["kept_by_reason"] == kept
-    event = (EventReason.EVICTION_THRESHOLD_MET, MET)
+    event = (EventReason.THRESHOLD_MET, MET)
     assert [(each.reason, each.message) for each in run.events] == [event] * len(run.passes)
     messages = [line["message"] for _, line in run.lines]
     assert messages.count(MET) == 1

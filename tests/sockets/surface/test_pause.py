@@ -79,7 +79,7 @@ class Held:
 
     def remove(self, image: str) -> None:
         """Somebody else removes it."""
-        self.small.runtime.remove_image(pb.RemoveImageRequest(image=pb.ImageSpec(image=image)))
+        self.small.runtime.answer(pb.RemoveImageRequest(image=pb.ImageSpec(image=image)))
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def test_a_dry_run_removes_nothing_and_everything_is_told(held: Held) -> None:
         planned = [each["id"] for each in removals if each["result"] == "planned"]
         assert (status["dry_run"], planned) == (True, held.images[:2])
         assert DRY_RUN in held.command("status")[1].splitlines()
-        assert "dry_run: would remove" in held.command("reclaim", "--standalone")[1]
+        assert "dry_run: would free" in held.command("reclaim", "--standalone")[1]
         assert held.small.removed() == []
         held.remove(held.images[0])
         told = daemon.wait_for(lambda event: event["message"].startswith("something else has remo"))

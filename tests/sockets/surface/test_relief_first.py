@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from eviction.cli.client import ask_daemon
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from eviction.engine.effects import PauseSet, Request
 from eviction.engine.node import Node
 from eviction.engine.step import new_pass

@@ -310,14 +310,25 @@ def test_without_an_answer_the_kubelet_is_not_healthy(tmp_path: Path) -> None:
 
 
 def test_the_watch_asks_until_the_kubelet_was_healthy() -> None:
-    """First 503; then 200, which 0.7 s later is not too late for it. Its thread ends."""
+    """First 503, which is told with what follows; then 200, which 0.7 s later is not too late for
+    it. Its thread ends. Where nobody is asked, that is told."""
+    told: list[str] = []
     with kubelet(503, 200) as (address, answered):
         healthy = threading.Event()
-        watch_kubelet(address, 600.0, healthy.set, stopping=threading.Event())
+        watch_kubelet(address, 600.0, healthy.set, stopping=threading.Event(), tell=told.append)
         assert healthy.wait(60.0)
         watching = "the kubelet's /healthz"
         assert came_true(lambda: all(t.name != watching for t in threading.enumerate()))
         assert answered[:2] == [503, 200]
+    watch_kubelet(None, 0.1, healthy.clear, stopping=threading.Event(), tell=told.append)
+    why = "after a boot all pods look dead until the kubelet has started them"
+    unless = ", unless the kubelet answers on /healthz before"
+    assert came_true(lambda: len(told) == 2)
+    assert told == [
+        f"nothing is removed for 10m{unless}: {why}",
+        f"nothing is removed for 0ms: {why}",
+    ]
+    assert healthy.is_set()
 
 
 @pytest.mark.parametrize(

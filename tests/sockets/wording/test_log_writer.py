@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from eviction.records.observations_json import timestamp
 from eviction.wording.log import Log
 from reclaim.workers import NoThread

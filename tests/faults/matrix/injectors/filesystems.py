@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from tests.faults.fuse import SilentFilesystem
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.node import MARK_BYTES

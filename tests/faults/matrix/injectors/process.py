@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eviction.drill.runtime.private_mounts import unmount
+from eviction.drill.private_mounts import unmount
 from tests.background import Background
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.table import Fault

@@ -1,1 +1,0 @@
-"""Compares what was expected with what was measured."""

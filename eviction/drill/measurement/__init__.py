@@ -1,1 +1,0 @@
-"""A drill's own measurements, independent of the component that relieves the node."""

@@ -1,1 +1,0 @@
-"""The node on which a drill runs: a small real filesystem, a runtime, images and pods."""

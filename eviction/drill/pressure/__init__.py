@@ -1,1 +1,0 @@
-"""What fills the filesystems during a drill."""

@@ -1,1 +1,0 @@
-"""Runs a scenario on an embedded node or on a real one."""

@@ -1,1 +1,0 @@
-"""Tests of the page for the web in a real browser."""
