@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
 from signals.quantity import Percentage, format_quantity, whole
 from signals.types import FsLayout, Signal
@@ -41,7 +41,7 @@ class Extent(StrEnum):
     ALL = "all"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ThresholdValue:
     """Either a quantity, exact bytes or inodes, or a percentage of the capacity."""
 
@@ -73,7 +73,7 @@ class ThresholdValue:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Threshold:
     """The value below which a signal must not fall.
 
@@ -126,8 +126,7 @@ def _raised(amount: Fraction | int, by: ThresholdValue | None, capacity: int) ->
     return raised if raised < capacity else amount
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What `synchronize` makes of one set of observations.
 
     `conditions`: those reported now; ours includes the transition period. `thresholds_met`:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from reclaim.containers.plan import ContainerGCPolicy
@@ -164,8 +163,7 @@ class ReclaimContext(NamedTuple):
         return max(facts.began_at, facts.removal_ended_at, self.clock.monotonic() - FRESH_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class ReclaimFunction:
+class ReclaimFunction(NamedTuple):
     """One entry of the table."""
 
     name: str

@@ -31,17 +31,14 @@ import os
 import resource
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from enum import StrEnum
-from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from reclaim.function import Ready, Refused, Stage, Wait
 from reclaim.types import (
     NEVER,
     AnsweredWithError,
     Outcome,
-    Reason,
     ReclaimError,
     Result,
     RuntimeUnavailable,
@@ -67,7 +64,7 @@ class State(StrEnum):
     ABANDONED = "abandoned"
 
 
-AFTER: Final[Mapping[State, frozenset[State]]] = {
+AFTER: Mapping[State, frozenset[State]] = {
     State.CHECKING: frozenset({State.CHECKING, State.WAITING, State.SENT, State.ABANDONED}),
     State.WAITING: frozenset({State.CHECKING, State.ABANDONED}),
     State.SENT: frozenset({State.LATE}),
@@ -107,8 +104,7 @@ class Checked(NamedTuple):
     """When its last look ended, if it may go (monotonic seconds)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """One removal that has begun and has not ended. Times are monotonic seconds."""
 
     pass_id: str
@@ -147,29 +143,30 @@ class Claim:
 
 
 Claims = Mapping[ClaimId, Claim]
+"""The oldest first."""
 
 
 def moved_to(claim: Claim, state: State) -> Claim:
     """The claim in its next state. Raises ValueError where the table has none such."""
     if state not in AFTER[claim.state]:
         raise ValueError(f"a removal that is {claim.state} cannot become {state}")
-    return replace(claim, state=state, checked=None)
+    return claim._replace(state=state, checked=None)
 
 
 def waiting(claim: Claim, until: float) -> Claim:
     """It is checked again at this time."""
-    return replace(moved_to(claim, State.WAITING), again_at=until)
+    return moved_to(claim, State.WAITING)._replace(again_at=until)
 
 
 def checked_again(claim: Claim) -> Claim:
     """Its check begins once more: the last one was too old, or its time has come."""
     again = moved_to(claim, State.CHECKING)
-    return again if claim.state is State.WAITING else replace(again, attempts=claim.attempts + 1)
+    return again if claim.state is State.WAITING else again._replace(attempts=claim.attempts + 1)
 
 
 def sent(claim: Claim, now: float) -> Claim:
     """Its call goes out."""
-    return replace(moved_to(claim, State.SENT), sent_at=now)
+    return moved_to(claim, State.SENT)._replace(sent_at=now)
 
 
 def left(claim: Claim, now: float) -> tuple[Claim, Outcome]:
@@ -192,14 +189,9 @@ def left(claim: Claim, now: float) -> tuple[Claim, Outcome]:
 
 
 def refused(claim: Claim, answer: Refused, now: float) -> Outcome:
-    """Its object stays, is gone, or could not be checked."""
+    """Its object stays, as the check or the gate says, is gone, or could not be checked."""
     verdict = claim.verdict if answer.reason is None else claim.verdict.kept(answer.reason)
     return Outcome(verdict, answer.result, answer.error, duration_seconds=now - claim.claimed_at)
-
-
-def kept(claim: Claim, reason: Reason, now: float) -> Outcome:
-    """The gate did not let it pass."""
-    return Outcome(claim.verdict.kept(reason), None, "", duration_seconds=now - claim.claimed_at)
 
 
 def never_fresh(claim: Claim, fresh_seconds: float, now: float) -> Outcome:
@@ -216,7 +208,7 @@ def never_fresh(claim: Claim, fresh_seconds: float, now: float) -> Outcome:
 
 def late(claims: Claims) -> list[Claim]:
     """Those that nobody waits for any more, the oldest first."""
-    return [claim for claim in _oldest_first(claims) if not claim.awaited]
+    return [claim for claim in claims.values() if not claim.awaited]
 
 
 def stuck(claims: Claims, parallel: int, now: float) -> str:
@@ -232,11 +224,7 @@ def stuck(claims: Claims, parallel: int, now: float) -> str:
 
 def sent_claims(claims: Claims) -> tuple[Claim, ...]:
     """Those whose call went out, the oldest first."""
-    return tuple(claim for claim in _oldest_first(claims) if claim.sent_at is not None)
-
-
-def _oldest_first(claims: Claims) -> list[Claim]:
-    return sorted(claims.values(), key=attrgetter("claimed_at"))
+    return tuple(claim for claim in claims.values() if claim.sent_at is not None)
 
 
 def oldest_seconds(claims: Iterable[Claim], now: float) -> float:

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 ROOT = 0
 ALL_USERS = ["0", "0", "4294967295"]  # of a uid_map: user_namespaces(7)
@@ -91,6 +93,16 @@ def directory_refusal(path: str) -> str | None:
     Raises OSError.
     """
     return _way_refusal(os.path.join(path, "."))
+
+
+@contextmanager
+def directory_at(path: str, flags: int = 0, above: int | None = None) -> Iterator[int]:
+    """A descriptor of a directory, relative to `above` if given. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags, dir_fd=above)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _way_refusal(path: str) -> str | None:

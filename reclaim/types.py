@@ -8,7 +8,7 @@ reported by the runtime are in nanoseconds since the epoch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Self, TypeVar
 
@@ -289,16 +289,20 @@ class Image(NamedTuple):
     runtime_handler: str = ""
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Its tags, then its digests."""
+        return self.repo_tags + self.repo_digests
+
+    @property
     def title(self) -> str:
         """For display: the first tag, else the first digest, else the id."""
-        return next(iter(self.repo_tags + self.repo_digests), self.id)
+        return next(iter(self.names), self.id)
 
 
 Listed = TypeVar("Listed", Image, Container, PodSandbox)
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(NamedTuple):
     """Complete answers from the runtime. Images are listed first, containers after them, so that a
     container that starts in between is seen.
 
@@ -314,8 +318,8 @@ class Listing:
     containers: tuple[Container, ...] = ()
     sandboxes: tuple[PodSandbox, ...] = ()
     sandbox_image_references: frozenset[str] | None = None
-    image_volumes: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
-    resolved: Mapping[str, str | None] = field(default_factory=dict)
+    image_volumes: Mapping[str, tuple[tuple[str, ...], ...]] = {}
+    resolved: Mapping[str, str | None] = {}
     runtime: str = ""
     named_images: frozenset[str] = frozenset()
 
@@ -331,15 +335,14 @@ class Listing:
         def left(kind: Kind, listed: Iterable[Listed]) -> tuple[Listed, ...]:
             return tuple(each for each in listed if (kind, each.id) not in gone)
 
-        return replace(
-            self,
+        return self._replace(
             images=left(Kind.IMAGE, self.images),
             containers=left(Kind.CONTAINER, self.containers),
             sandboxes=left(Kind.SANDBOX, self.sandboxes),
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ImageRecord:
     """What is remembered about an image, in monotonic seconds: when it was first detected, and last
     seen in use (None: never).
@@ -478,7 +481,7 @@ class Verdict(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """Every listed object with its verdict. `remove` is in the order of removal.
 
@@ -537,7 +540,7 @@ OPEN = (Result.FAILED, Result.UNANSWERED, Result.PARKED)
 """After one of these it is not known that nothing else can be removed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Amounts:
     """What a filesystem has gained."""
 
@@ -550,8 +553,7 @@ class Amounts:
 NO_GAIN = Amounts()
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """One object after a pass.
 
     `result`: None if it was kept. `freed`: what the filesystem had gained right after the removal;
@@ -590,7 +592,7 @@ class Usage(NamedTuple):
         return gained_bytes, self.inodes_free - before.inodes_free
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReclaimResult:
     """What one reclaim function did.
 

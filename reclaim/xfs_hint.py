@@ -13,12 +13,10 @@ Sources: include/uapi/linux/fs.h (struct fsxattr), fs/xfs/xfs_ioctl.c, and ioctl
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fcntl import ioctl
 from struct import Struct
 
-from reclaim.trust import directory_refusal
+from reclaim.trust import directory_at, directory_refusal
 from reclaim.types import ReclaimError
 
 GET_ATTRIBUTES = 0x801C581F  # FS_IOC_FSGETXATTR
@@ -33,7 +31,7 @@ class HintRefused(ReclaimError):
 
 def inherited_hint(directory: str) -> int:
     """In bytes; 0 if there is none. Raises OSError, also for most filesystems without hints."""
-    with _opened(directory) as descriptor:
+    with directory_at(directory) as descriptor:
         return _attributes(descriptor)[1]
 
 
@@ -47,7 +45,7 @@ def set_inherited_hint(
     of its block size.
     """
     try:
-        with _opened(directory) as descriptor:
+        with directory_at(directory) as descriptor:
             block_bytes = os.fstatvfs(descriptor).f_frsize
             if (refusal := directory_refusal(directory)) is not None:
                 raise HintRefused(f"{directory} is not trusted: {refusal}")
@@ -69,15 +67,6 @@ def set_inherited_hint(
             f"{directory} cannot have the hint: {error.strerror}; allowed is a directory on an XFS"
             " that is mounted writable"
         ) from error
-
-
-@contextmanager
-def _opened(directory: str) -> Iterator[int]:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _attributes(descriptor: int) -> tuple[int, ...]:

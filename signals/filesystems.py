@@ -25,7 +25,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
@@ -116,8 +115,7 @@ def describe(path: str, device_id: int) -> FilesystemIdentity:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """The numbers of a filesystem and its device, which changes with what is mounted.
 
     `device_id`: `st_dev`, except that all subvolumes of a btrfs share one number. `polls`: what the

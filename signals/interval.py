@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from signals.types import Poll
@@ -58,8 +57,7 @@ class Fall(NamedTuple):
         return self.time - self.seconds
 
 
-@dataclass(frozen=True, slots=True)
-class FillRate:
+class FillRate(NamedTuple):
     """How fast one amount of one filesystem (bytes or inodes) falls."""
 
     available: int
@@ -152,8 +150,7 @@ def is_negligible(rate: float, assumed: float) -> bool:
     return rate < assumed * IDLE_SHARE
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedLevels:
+class WatchedLevels(NamedTuple):
     """What the polls of one filesystem compare with, and how often it is polled.
 
     All pairs are of bytes available and inodes free. `levels`: the highest threshold that the

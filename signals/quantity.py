@@ -146,7 +146,7 @@ def reason_of(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Percentage:
     """A share of a capacity; `fraction` is in single precision: `10%` is 0.100000001490116…"""
 

@@ -17,7 +17,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from signals.clock import Clock
 from signals.filesystems import FilesystemReader, Reading, describe
@@ -34,8 +34,7 @@ RunOnThread = Callable[[Callable[[], None]], None]
 if there is no thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """One reading of a path, or why there is none.
 
     `begun_at`: when it began (monotonic seconds).
@@ -147,7 +146,7 @@ class Sampler:
     def _sample(self) -> Sample:
         begun_at = self._clock.monotonic()
         try:
-            reading = replace(self._reader(self.path, begun_at), polls=tuple(self._polls))
+            reading = self._reader(self.path, begun_at)._replace(polls=tuple(self._polls))
             if self._identity is None or self._identity.device_id != reading.device_id:
                 self._identity = describe(self.path, reading.device_id)
         except Exception as error:  # noqa: BLE001 # whatever a reader raises, who has asked gets an answer

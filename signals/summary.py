@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from signals.clock import LATE_SECONDS, Clock
 from signals.filesystems import FilesystemPaths, Reading, layout_of
@@ -39,8 +39,7 @@ from signals.types import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(NamedTuple):
     """What is known of one path."""
 
     last: Sample | None = None
@@ -67,7 +66,7 @@ def asked(readings: PublishedReadings, paths: Iterable[str], now: float) -> Publ
     after = dict(readings)
     for path in paths:
         known = after.get(path, Published())
-        after[path] = replace(known, asked_at=now if known.asked_at is None else known.asked_at)
+        after[path] = known._replace(asked_at=now if known.asked_at is None else known.asked_at)
     return after
 
 
@@ -200,7 +199,7 @@ def _one_per_filesystem(
         polls = tuple(sorted({poll for _, reading in read for poll in reading.polls}))
         for sample, reading in read:
             identity = sample.identity or FilesystemIdentity(sample.path, reading.device_id)
-            latest[sample.path] = identity, replace(reading, stats=stats, polls=polls)
+            latest[sample.path] = identity, reading._replace(stats=stats, polls=polls)
     return latest
 
 

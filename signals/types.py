@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, NamedTuple
 
-ROLE_NAME: Final = re.compile("[a-z][a-z0-9-]{0,31}")
-ROLE_NAMES_ALLOWED: Final = (
-    "a lower-case letter, and up to 31 lower-case letters, digits and hyphens"
-)
+ROLE_NAME = re.compile("[a-z][a-z0-9-]{0,31}")
+ROLE_NAMES_ALLOWED = "a lower-case letter, and up to 31 lower-case letters, digits and hyphens"
 
 
 class SignalsError(Exception):
@@ -51,10 +49,10 @@ class FilesystemRole(str):
 FilesystemRole.NODEFS = FilesystemRole("nodefs")
 FilesystemRole.IMAGEFS = FilesystemRole("imagefs")
 FilesystemRole.CONTAINERFS = FilesystemRole("containerfs")
-KUBELET_ROLES: Final = (FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS)
+KUBELET_ROLES = (FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS)
 
-AVAILABLE: Final = "available"
-INODES_FREE: Final = "inodesFree"
+AVAILABLE = "available"
+INODES_FREE = "inodesFree"
 
 
 class Signal(str):
@@ -106,7 +104,7 @@ Signal.IMAGEFS_AVAILABLE, Signal.IMAGEFS_INODES_FREE = signals_about(FilesystemR
 Signal.CONTAINERFS_AVAILABLE, Signal.CONTAINERFS_INODES_FREE = signals_about(
     FilesystemRole.CONTAINERFS
 )
-KUBELET_SIGNALS: Final = tuple(signal for role in KUBELET_ROLES for signal in signals_about(role))
+KUBELET_SIGNALS = tuple(signal for role in KUBELET_ROLES for signal in signals_about(role))
 
 
 def in_order(signals: Iterable[Signal]) -> tuple[Signal, ...]:
@@ -137,7 +135,7 @@ class FsLayout(StrEnum):
     SPLIT = "split"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FsStats:
     """The numbers of one filesystem at one moment (statvfs(3)).
 
@@ -183,8 +181,7 @@ class Poll(NamedTuple):
         return self.available_bytes + self.preallocated_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class FilesystemIdentity:
+class FilesystemIdentity(NamedTuple):
     """The filesystem that a reading is of. `device_id` identifies it: `st_dev`, except that all
     subvolumes of a btrfs share one number. `mount_point`: of the mount that holds `path`; empty if
     unknown, as are `device` and `type`."""
@@ -196,8 +193,7 @@ class FilesystemIdentity:
     mount_point: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SignalObservation:
+class SignalObservation(NamedTuple):
     """The value of one signal in bytes or inodes; `time` in monotonic seconds.
 
     `available` is without `promised`, what the filesystem has promised to writes that it does not
@@ -217,19 +213,17 @@ class SignalObservation:
 
     def shown(self) -> SignalObservation:
         """The same as the filesystem shows it, which is what the kubelet sees."""
-        return replace(self, available=self.available + self.promised, promised=0, needed=0)
+        return self._replace(available=self.available + self.promised, promised=0, needed=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Unavailable:
+class Unavailable(NamedTuple):
     """A filesystem that could not be read, and the reason (a sentence for people)."""
 
     role: FilesystemRole
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SignalObservations:
+class SignalObservations(NamedTuple):
     """The signals of the node at one moment.
 
     `layout` is None until it is known (the runtime has not yet said where its images are). A signal
@@ -245,8 +239,6 @@ class SignalObservations:
     time: float
     wall_time: float = 0.0
     unavailable: tuple[Unavailable, ...] = ()
-    filesystems: Mapping[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = field(
-        default_factory=dict
-    )
-    polls: Mapping[FilesystemRole, tuple[Poll, ...]] = field(default_factory=dict)
-    limits: Mapping[FilesystemRole, FsStats] = field(default_factory=dict)
+    filesystems: Mapping[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = {}
+    polls: Mapping[FilesystemRole, tuple[Poll, ...]] = {}
+    limits: Mapping[FilesystemRole, FsStats] = {}

@@ -117,8 +117,8 @@ BREAKS = (
     Break(
         "what may not come back is not held back",
         UNUSED_IMAGES,
-        "return part_of(unused_images(context, evidence, detected_at))\n",
-        "return unused_images(context, evidence, detected_at)\n",
+        "return part_of(plan, last=last)\n",
+        "return plan\n",
     ),
     Break(
         "no record of a pull is proof by itself", PULL_RECORDS, "os.stat(pulled).st_ctime", "0.0"
@@ -157,8 +157,8 @@ BREAKS = (
     Break(
         "the newest image goes first",
         IMAGES,
-        "return known.record.last_use, known.record.first_detected, known.image.id",
-        "return -known.record.last_use, -known.record.first_detected, known.image.id",
+        "key=lambda known: (known.record.last_use, known.record.first_detected, known.image.id),",
+        "key=lambda known: (-known.record.last_use, -known.record.first_detected, known.image.id),",
     ),
     Break(
         "usage is rounded down",
@@ -780,8 +780,8 @@ BREAKS = (
     Break(
         "room for inodes is room for bytes",
         THRESHOLDS,
-        "is None or threshold.signal.counts_inodes:",
-        "is None:",
+        "if not threshold.signal.counts_inodes\n        and",
+        "if",
     ),
     Break(
         "a slow kubelet is none",

@@ -229,7 +229,7 @@ def _drill(scenario: Scenario, mounted: str, arguments: argparse.Namespace) -> b
             for line in row_lines(before_rows(node, pressures, faults)):
                 show(line)
             drill = Drill(embedded, _drill_log(arguments))
-            drill.show = _pass_shower(arguments)
+            drill.show = partial(_show_pass, arguments=arguments)
             with _progress(scenario.pressures[0].signal, drill, arguments):
                 result = drill.run()
     except (EmbeddedNodeError, RuntimeUnavailable) as error:
@@ -295,7 +295,7 @@ def _fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
         if not arguments.yes:
             _ask()
         on_signals(observation.stopping.set)
-        observation.show = _pass_shower(arguments)
+        observation.show = partial(_show_pass, arguments=arguments)
         try:
             with _progress(scenario.pressures[0].signal, observation, arguments):
                 result = run_in_directory(
@@ -504,17 +504,11 @@ def files_of(report: DrillReportJson) -> dict[str, str]:
     }
 
 
-def _pass_shower(arguments: argparse.Namespace) -> Callable[[Pass], None]:
-    """A function that prints a pass, with `-v`."""
-    if not arguments.verbosity:
-        return lambda _: None
-    show = _shown_by(arguments)
-
-    def show_pass(record: Pass) -> None:
+def _show_pass(record: Pass, *, arguments: argparse.Namespace) -> None:
+    """Prints a pass, with `-v`."""
+    if arguments.verbosity:
         for line in ("", *pass_lines(record, columns())):
-            show(line)
-
-    return show_pass
+            _shown_by(arguments)(line)
 
 
 def _progress(

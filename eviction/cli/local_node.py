@@ -6,10 +6,10 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from signal import SIGTERM, default_int_handler
 from signal import signal as catch
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from eviction.cli.local_files import READ_DEADLINE_SECONDS, LocalFiles
 from eviction.cli.options import fields_of_flags
@@ -38,7 +38,7 @@ from reclaim.program.function import KINDS as OWN
 from reclaim.types import Outcome, RuntimeUnavailable
 from signals.clock import SystemClock
 from signals.quantity import format_bytes, format_duration
-from signals.types import FilesystemRole, Signal
+from signals.types import Signal
 
 Facts = TypeVar("Facts")
 
@@ -58,8 +58,7 @@ class Pods(Document):
     """Whether its directories are trusted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(NamedTuple):
     """What a pass would do now."""
 
     record: Pass
@@ -234,7 +233,10 @@ class LocalNode(LocalFiles):
             file = configured.path
             size_bytes = configured.size_bytes
             if action == CREATE:
-                mark_bytes = self._highest_mark(configured.frees)
+                with self.view(PATIENT_SECONDS) as view:
+                    observations = view.summary.observe()
+                    marks = view.thresholds(observations.layout)
+                    mark_bytes = highest_mark(marks, observations, configured.frees)
         settings = BallastSettings(file, size_bytes)
         created = True
         ballast = Ballast(file=file, size_bytes=size_bytes, there=False, whole=False)
@@ -248,12 +250,6 @@ class LocalNode(LocalFiles):
             else:
                 ballast = read_ballast(settings) or ballast
         return ballast, created
-
-    def _highest_mark(self, filesystem: FilesystemRole) -> int:
-        """In bytes, of all thresholds on it."""
-        with self.view(PATIENT_SECONDS) as view:
-            observations = view.summary.observe()
-            return highest_mark(view.thresholds(observations.layout), observations, filesystem)
 
     def leave_ballast(self, *, purge: bool) -> str:
         """The path of the configured ballast if it is there, else an empty text. `purge`: it is

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, ValidationError
@@ -527,8 +527,7 @@ def poll_policy(configuration: Configuration) -> PollPolicy:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """The sockets of the runtime and of the image service."""
 
     runtime: str

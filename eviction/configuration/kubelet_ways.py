@@ -73,7 +73,7 @@ class KubeletWay(NamedTuple):
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IdentityFiles:
     """Files that may hold an identity.
 
@@ -87,8 +87,7 @@ class IdentityFiles:
     serving: tuple[str, ...] = tuple(f"{root}/agent/serving-kubelet.crt" for root in K3S)
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletPlace:
+class KubeletPlace(NamedTuple):
     """Where the node's kubelet listens, by its own configuration; the defaults are the kubelet's.
 
     `root_directory`: its `--root-dir`, whose `pki` holds its certificates.

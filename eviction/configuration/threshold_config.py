@@ -25,9 +25,8 @@ Thresholds of containerfs never take effect as configured; see
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from eviction.types import EvictionError, Threshold, ThresholdValue
 from signals.quantity import (
@@ -72,8 +71,7 @@ class FieldError(EvictionError, ValueError):
         self.key = key
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedThresholds:
+class ParsedThresholds(NamedTuple):
     """The thresholds of the disk signals, and those of others."""
 
     thresholds: tuple[Threshold, ...]

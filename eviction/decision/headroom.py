@@ -18,7 +18,6 @@ what a pass does is in `eviction.engine.relief`.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -43,8 +42,7 @@ FillRates = Mapping[Amount, FillRate]
 """How fast each amount falls."""
 
 
-@dataclass(frozen=True, slots=True)
-class PollPolicy:
+class PollPolicy(NamedTuple):
     """How often a filesystem is read: at least `floor_seconds` and at most `ceiling_seconds` apart.
 
     `assumed_fill_rate`: bytes a second; a fill this fast is always assumed to be possible.
@@ -299,8 +297,8 @@ def with_needed(
         lead = lead_seconds(seen.filesystem.device_id)
         coming = coming_bytes(stats, fill_rates.get(amount), lead) if lead else 0
         if limit is not None and coming:
-            signals[signal] = replace(seen, needed=limit + coming)
-    return replace(observations, signals=signals)
+            signals[signal] = seen._replace(needed=limit + coming)
+    return observations._replace(signals=signals)
 
 
 def coming_bytes(stats: FsStats, fill: FillRate | None, lead_seconds: float) -> int:
@@ -327,6 +325,5 @@ def _seconds_left(
 def faster(before: FillRates, now: FillRates) -> FillRates:
     """For each amount, the faster rate; that of `now` if equal, or one is missing."""
     return {
-        key: before[key] if key in before and before[key].rate > rate.rate else rate
-        for key, rate in now.items()
+        key: max(rate, before.get(key, rate), key=attrgetter("rate")) for key, rate in now.items()
     }

@@ -23,16 +23,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from eviction.decision.thresholds import filesystem_of_writable_layers
 from eviction.types import ThresholdValue
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout, Signal
 
-BUILT_IN: Final = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
+BUILT_IN = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
 _C, _I = BUILT_IN
-RECLAIM_TABLE: Final[Mapping[FsLayout | None, Mapping[FilesystemRole, tuple[str, ...]]]] = {
+RECLAIM_TABLE: Mapping[FsLayout | None, Mapping[FilesystemRole, tuple[str, ...]]] = {
     FsLayout.SINGLE: dict.fromkeys(KUBELET_ROLES, (_C, _I)),
     FsLayout.DEDICATED_IMAGEFS: {
         FilesystemRole.NODEFS: (),
@@ -59,7 +59,7 @@ class RowEntry(NamedTuple):
 Rows = Mapping[Signal, tuple[RowEntry, ...]]
 """The rows of the configuration; each replaces the built-in row of its signal."""
 
-NO_ROWS: Final[Rows] = MappingProxyType({})
+NO_ROWS: Rows = MappingProxyType({})
 
 
 def row(signal: Signal, layout: FsLayout | None, rows: Rows = NO_ROWS) -> tuple[str, ...]:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from eviction.decision import thresholds as rules
-from eviction.decision.reclaim_table import BUILT_IN, Rows, entries_of, row
+from eviction.decision.reclaim_table import BUILT_IN, NO_ROWS, Rows, entries_of, row
 from eviction.types import Decision, NodeCondition, Threshold
 from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionConfig:
+class EvictionConfig(NamedTuple):
     """The thresholds as configured.
 
     `transition_period_seconds`: how long ReclaimPressure is reported after it was last observed.
@@ -30,7 +29,7 @@ class EvictionConfig:
     thresholds: tuple[Threshold, ...] = ()
     transition_period_seconds: float = 300.0
     longest_gap_seconds: float = math.inf
-    rows: Rows = field(default_factory=dict, repr=False)
+    rows: Rows = NO_ROWS
     kubelets: tuple[Threshold, ...] | None = None
 
     def in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
@@ -91,8 +90,7 @@ class EvictionConfig:
         return frozenset({*BUILT_IN, *configured})
 
 
-@dataclass(frozen=True, slots=True)
-class ManagerState:
+class ManagerState(NamedTuple):
     """What one pass leaves for the next. Times are in monotonic seconds.
 
     `first_observed_at`: when each threshold that is met was first met.
@@ -103,11 +101,11 @@ class ManagerState:
     """
 
     config: EvictionConfig
-    first_observed_at: Mapping[Threshold, float] = field(default_factory=dict)
+    first_observed_at: Mapping[Threshold, float] = {}
     pressure_last_observed_at: float = -math.inf
     met: tuple[Threshold, ...] = ()
     conditions: frozenset[NodeCondition] = frozenset()
-    last_observations: Mapping[Signal, SignalObservation] = field(default_factory=dict)
+    last_observations: Mapping[Signal, SignalObservation] = {}
     last_observed_at: float | None = None
 
 
@@ -161,8 +159,7 @@ def synchronize(
         layout=observations.layout,
         others=ranked[1:],
     )
-    state = replace(
-        state,
+    state = state._replace(
         first_observed_at=first_observed,
         pressure_last_observed_at=pressure_at,
         met=tuple(
@@ -180,8 +177,8 @@ def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
     """The state for a pass at `now`; after a gap, no threshold has been observed."""
     last = state.last_observed_at
     if last is not None and now - last > state.config.longest_gap_seconds:
-        state = replace(state, first_observed_at={})
-    return replace(state, last_observed_at=now)
+        state = state._replace(first_observed_at={})
+    return state._replace(last_observed_at=now)
 
 
 def _ranked(

@@ -141,12 +141,12 @@ def thresholds_updated_stats(
 ) -> tuple[Threshold, ...]:
     """The thresholds whose signal has a newer reading than in the previous pass. `observations`:
     those that are not stale."""
-    new = {
-        signal
-        for signal, observation in observations.items()
-        if (last := previous.get(signal)) is None or observation.time > last.time
-    }
-    return tuple(threshold for threshold in thresholds if threshold.signal in new)
+    return tuple(
+        threshold
+        for threshold in thresholds
+        if (observation := observations.get(threshold.signal)) is not None
+        and ((last := previous.get(threshold.signal)) is None or observation.time > last.time)
+    )
 
 
 def deficit(threshold: Threshold, observations: Observations) -> Fraction:
@@ -194,14 +194,15 @@ def highest_mark(
     if role not in observations.filesystems:
         return 0
     filesystem, _ = observations.filesystems[role]
-    highest = 0
-    for threshold in thresholds:
-        observation = observations.signals.get(threshold.signal)
-        if observation is None or observation.filesystem is None or threshold.signal.counts_inodes:
-            continue
-        if observation.filesystem.device_id == filesystem.device_id:
-            highest = max(highest, threshold.mark_with_min_reclaim(observation.capacity))
-    return highest
+    marks = (
+        threshold.mark_with_min_reclaim(observation.capacity)
+        for threshold in thresholds
+        if not threshold.signal.counts_inodes
+        and (observation := observations.signals.get(threshold.signal)) is not None
+        and observation.filesystem is not None
+        and observation.filesystem.device_id == filesystem.device_id
+    )
+    return max(marks, default=0)
 
 
 def short_of_min_reclaim(threshold: Threshold, observation: SignalObservation) -> bool:

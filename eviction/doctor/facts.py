@@ -9,11 +9,10 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from glob import iglob
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from eviction.configuration.effective import Configuration, eviction_config
 from eviction.engine.node import Node
@@ -51,19 +50,18 @@ Answer = TypeVar("Answer")
 Unknown = TypeVar("Unknown")
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(NamedTuple):
     """What the runtime answers, and what can be known only with it; all of it is
     missing if it does not answer.
     """
 
     version: RuntimeVersion | None = None
-    listing: Listing = field(default_factory=Listing)
+    listing: Listing = Listing()
     sandbox_image: str | None = None
     """The image that pods need to start; None if nothing names it."""
     doubt: Distrust | None = None
     """Why the kubelet's pod directories are not believed."""
-    records: Mapping[str, ImageRecord] = field(default_factory=dict)
+    records: Mapping[str, ImageRecord] = {}
     """What is remembered of images, by id."""
     pulls: PullRecords = NOT_READ
     pod_list_problem: str = ""
@@ -74,8 +72,7 @@ class Runtime:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """One node at one moment. Problems are sentences, empty without one."""
 
     configuration: Configuration
@@ -286,7 +283,7 @@ def held_by_stopped_pods(listing: Listing, pods: str) -> str:
             stopped.add(uid)
     stopped &= {container.pod_uid for container in listing.containers} - live
     others = tuple(each for each in listing.containers if each.pod_uid not in stopped)
-    without = images_in_use(replace(listing, containers=others))
+    without = images_in_use(listing._replace(containers=others))
     held = images_in_use(listing).by_containers - without.by_containers - without.by_sandboxes
     sizes = [image.size_bytes for image in listing.images if image.id in held and not image.pinned]
     exited = f"pods all of whose containers have exited: {len(stopped)}"

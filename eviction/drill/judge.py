@@ -33,7 +33,7 @@ ANYTHING = "*"
 NOT_JUDGED = "not judged: it depends on the node that the scenario builds"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Check:
     """One expectation, and whether it held."""
 

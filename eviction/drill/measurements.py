@@ -36,7 +36,7 @@ class Sample(NamedTuple):
     available: tuple[Available, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MeasuredFilesystem:
     """One filesystem."""
 
@@ -75,7 +75,7 @@ class ConditionPeriod:
     """Since the start; null: until the end."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MeasuredRemoval:
     """An object that was removed, by whatever component, or a pod that ran and has ended."""
 

@@ -5,9 +5,8 @@ where its bytes are, and how many threads it has. Making it does no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import assert_never, cast
+from typing import NamedTuple, assert_never, cast
 
 from eviction.configuration.effective import Configuration
 from eviction.configuration.file import FunctionEntry, FunctionKind
@@ -87,8 +86,8 @@ def functions_of(configuration: Configuration, log: Log) -> FunctionTable:
     if not configuration.functions:  # as on most nodes, which do not load what makes them
         return FUNCTIONS
     own = [
-        replace(
-            made(entry, configuration.root_directory, log), cooldown_seconds=entry.cooldown_seconds
+        made(entry, configuration.root_directory, log)._replace(
+            cooldown_seconds=entry.cooldown_seconds
         )
         for entry in configuration.functions
     ]
@@ -173,8 +172,7 @@ class ImageStore:
         return self._view.summary.paths.imagefs or ""
 
 
-@dataclass(frozen=True, slots=True)
-class Detection:
+class Detection(NamedTuple):
     """Keeps the image records, the layers of images and the ages of pods' parts up to date.
 
     May block.

@@ -66,13 +66,11 @@ class Send(NamedTuple):
     btrfs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Locate:
+class Locate(NamedTuple):
     """Ask the runtime where its images are. `Located` answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refresh:
+class Refresh(NamedTuple):
     """Ask the runtime who uses its images, for the image records. `Refreshed` answers."""
 
 
@@ -98,8 +96,7 @@ class Forget(NamedTuple):
     pass_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
+class Looked(NamedTuple):
     """The node was observed, and it was decided about."""
 
 
@@ -135,8 +132,7 @@ class Sampled(NamedTuple):
     sample: Sample
 
 
-@dataclass(frozen=True, slots=True)
-class Crossed:
+class Crossed(NamedTuple):
     """A poll says that an observation is due."""
 
 
@@ -226,7 +222,7 @@ class Request(NamedTuple):
     """It removes nothing, whatever is configured."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class PassWanted:
     """A command asks for a pass. Answered with its record, or None: while it waited for its turn
     another pass has ended there, and what it was decided by is not so any more."""
@@ -241,7 +237,7 @@ class PassWanted:
     record: Future[Pass | None] = field(default_factory=Future)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Withdrawn:
     """Who asked for a pass has gone. Answered with whether that was before it began."""
 
@@ -249,7 +245,7 @@ class Withdrawn:
     done: Future[bool] = field(default_factory=Future)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Reconfigured:
     """Another configuration is to be in force.
 
@@ -260,7 +256,7 @@ class Reconfigured:
     done: Future[tuple[str, ...]] = field(default_factory=Future)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class PauseSet:
     """An operator pauses removals, or ends a pause. Answered, once that is in force, with the
     removals that were sent and have not ended."""
@@ -274,17 +270,17 @@ class PauseSet:
     done: Future[int] = field(default_factory=Future)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KubeletHealthy:
     """The kubelet answers on /healthz: it has started its pods again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stopping:
     """Nothing new may begin."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tick:
     """A time that the world has named has come."""
 

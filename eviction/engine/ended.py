@@ -48,7 +48,7 @@ def seconds_to_eviction(running: RunningPass, config: EvictionConfig) -> float |
     """As in the record."""
     acted_on = running.decision.acted_on
     seen = running.observations
-    shown = replace(seen, signals=as_shown(seen.signals))
+    shown = seen._replace(signals=as_shown(seen.signals))
     return next(
         (
             headroom_seconds(each, shown, running.begun_rates)

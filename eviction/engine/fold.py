@@ -6,7 +6,6 @@ Pure, and decides nothing: what follows is decided by `step`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import assert_never
 
 from eviction.configuration.effective import eviction_config, needing_restart, until_restart
@@ -68,7 +67,7 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             claim = world.removals.get(claim_id)
             if claim is None:
                 return world
-            world = world.with_claim(replace(claim, checked=checked))
+            world = world.with_claim(claim._replace(checked=checked))
             return progressed(world, claim.pass_id, claim.stage)
         case Ended(claim_id, outcome):
             claim = world.removals.get(claim_id)
@@ -100,7 +99,7 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             changed = needing_restart(world.configuration, configuration)
             configuration = until_restart(world.configuration, configuration)
             # thresholds that stay keep their state
-            manager = replace(world.manager, config=eviction_config(configuration))
+            manager = world.manager._replace(config=eviction_config(configuration))
             world = world._replace(configuration=configuration, manager=manager, look_due=world.now)
             return world.telling("reconfigured").emitting(Resolve(event.done, changed))
         case PauseSet(seconds, unknown, if_unknown):

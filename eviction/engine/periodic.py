@@ -16,7 +16,6 @@ others, one removal at a time.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from eviction.engine.relief import promised_bytes
 from eviction.engine.world import RunningPass, World
@@ -28,9 +27,9 @@ from signals.quantity import counted
 
 CONTAINER_PERIOD_SECONDS = 60.0
 IMAGE_PERIOD_SECONDS = 300.0
-CONTAINER: Final = "container"
-IMAGE: Final = "image"
-FUNCTIONS: Final = {CONTAINER: CONTAINER_GC, IMAGE: IMAGE_GC}
+CONTAINER = "container"
+IMAGE = "image"
+FUNCTIONS = {CONTAINER: CONTAINER_GC, IMAGE: IMAGE_GC}
 NAMED = 3  # failed removals in an error
 
 
@@ -57,7 +56,7 @@ def periodic_ended(world: World, running: RunningPass, record: Pass) -> World:
     (loop,) = (loop for loop in world.periodic if loop.what == running.lane)
     result, event = outcome_of(running, record)
     due = world.now + loop.period_seconds
-    world = with_loop(world, replace(loop, due=due, failed=bool(result.error)))
+    world = with_loop(world, loop._replace(due=due, failed=bool(result.error)))
     record = replace(
         record,
         functions=(result,),

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from eviction.decision.headroom import faster, urgency
@@ -261,8 +260,8 @@ def with_promised(
         if seen.filesystem is not None and not signal.counts_inodes:
             promised_here = by_device[seen.filesystem.device_id]
             available = min(seen.available + promised_here, max(seen.available, seen.capacity))
-            signals[signal] = replace(seen, available=available)
-    return replace(observations, signals=signals)
+            signals[signal] = seen._replace(available=available)
+    return observations._replace(signals=signals)
 
 
 def pressure_of(running: RunningPass, world: World) -> Pressure:
@@ -667,7 +666,7 @@ def measured(running: RunningPass, world: World) -> RunningPass:
                 freed = Amounts(max(outcome.verdict.promised_bytes, 0))
                 if alone:
                     freed = Amounts(max(freed_bytes, 0), max(freed_inodes, 0))
-                outcomes[number] = replace(outcome, freed=freed)
+                outcomes[number] = outcome._replace(freed=freed)
         current.append(stage._replace(outcomes=tuple(outcomes)))
     return running._replace(current=tuple(current), measured=running.gained, unmeasured=())
 

@@ -75,7 +75,6 @@ from reclaim.removals import (
     StageId,
     State,
     checked_again,
-    kept,
     left,
     never_fresh,
     refused,
@@ -218,7 +217,7 @@ def judged_claim(world: World, claim: Claim, checked: Checked) -> World:
     if answer is None:
         return check_again(world, claim)
     if claim.ready_since == NEVER:
-        claim = replace(claim, ready_since=checked.looked_at)
+        claim = claim._replace(ready_since=checked.looked_at)
         world = world.with_claim(claim)
     assert running is not None
     # what may have been mounted over it meanwhile, or be enough by now
@@ -240,7 +239,7 @@ def judged_claim(world: World, claim: Claim, checked: Checked) -> World:
 
 def kept_back(world: World, claim: Claim, reason: Reason) -> World:
     """Its object stays: nothing is sent."""
-    return removal_ended(world, claim, kept(claim, reason, world.now))
+    return removal_ended(world, claim, refused(claim, Refused(reason), world.now))
 
 
 def another_goes_first(claim: Claim, running: RunningPass, world: World) -> bool:
@@ -452,7 +451,7 @@ def decided(world: World) -> World:
     """What the look shows is decided about, and passes begin where they are due."""
     if world.observations.time < world.now:  # else the last answer was just taken in
         world = observed(world)
-    observations = replace(world.observations, polls={})
+    observations = world.observations._replace(polls={})
     manager, decision = synchronize(world.manager, observations, world.now)
     world = world.emitting(Looked())
     world = world.telling("observed", observations, decision)
@@ -557,7 +556,7 @@ def row_is_empty(world: World, decision: Decision) -> World:
 def acting_on(threshold: Threshold, world: World) -> Decision:
     """The decision of the last look, for another threshold."""
     row = world.manager.config.row(threshold.signal, world.observations)
-    return replace(world.decision, acted_on=threshold, row=row)
+    return world.decision._replace(acted_on=threshold, row=row)
 
 
 def begin_where_due(world: World, decision: Decision, trigger: Trigger) -> World:
@@ -685,11 +684,11 @@ def periodic_begun(world: World) -> World:
         if world.now < loop.due:
             continue
         if world.held_off():
-            world = with_loop(world, replace(loop, due=world.now + RETRY_SECONDS))
+            world = with_loop(world, loop._replace(due=world.now + RETRY_SECONDS))
             continue
         request = Request(row=(FUNCTIONS[loop.what],), extent=Extent.ALL)
-        decision = replace(world.decision, acted_on=None, row=(), layout=None)
-        world = with_loop(world, replace(loop, due=NEVER))  # until the pass has ended
+        decision = world.decision._replace(acted_on=None, row=(), layout=None)
+        world = with_loop(world, loop._replace(due=NEVER))  # until the pass has ended
         world, running = new_pass(world, Trigger.PERIODIC, request, decision=decision)
         world = begun(world, running._replace(lane=loop.what))
     return world

@@ -51,7 +51,7 @@ LaneName = int | str | None
 # ---- what holds removals back
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pause:
     """Nothing is removed until a time that an operator has set, or while it is not
     known whether one was set.

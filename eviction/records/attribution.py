@@ -100,7 +100,7 @@ class About(StrEnum):
     CACHE = "cache"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Share:
     """One part of a filesystem."""
 
@@ -123,7 +123,7 @@ class Share:
         object.__setattr__(self, "remedy", self.use.remedy)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Remark:
     """Something that the parts do not show."""
 
@@ -137,7 +137,7 @@ class Remark:
     """The remark, for people."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attribution:
     """What uses the bytes of one filesystem; the parts add up to the used bytes."""
 

@@ -15,7 +15,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from reclaim.trust import trusts
+from reclaim.trust import directory_at, trusts
 
 MODE = 0o600
 FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # never blocks, not on a FIFO
@@ -46,7 +46,7 @@ class OwnFile:
         """The file, at most one byte more than allowed. Never blocks, not even on a FIFO. Raises
         OSError, and ValueError for a path with a NUL."""
         with (
-            self._opened_directory() as directory,
+            directory_at(self._directory, os.O_NOFOLLOW) as directory,
             open(os.open(self._name, os.O_RDONLY | FLAGS, dir_fd=directory), "rb") as file,
         ):
             if why := refusal(file.fileno()):
@@ -64,7 +64,7 @@ class OwnFile:
         written it; if that fails the old one stays. Only one process makes one in a directory at a
         time. Raises OSError."""
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
-        with self._opened_directory() as directory, ExitStack() as undone:
+        with directory_at(self._directory, os.O_NOFOLLOW) as directory, ExitStack() as undone:
             with suppress(OSError):  # NFS locks no directory
                 fcntl.flock(directory, fcntl.LOCK_EX)
             with suppress(FileNotFoundError):
@@ -83,18 +83,9 @@ class OwnFile:
 
     def remove(self) -> None:
         """Removes the file if it exists. Raises OSError."""
-        with suppress(FileNotFoundError), self._opened_directory() as directory:
+        with suppress(FileNotFoundError), directory_at(self._directory, os.O_NOFOLLOW) as directory:
             _remove(self._name, directory)
             os.fsync(directory)
-
-    @contextmanager
-    def _opened_directory(self) -> Iterator[int]:
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        directory = os.open(self._directory, flags)
-        try:
-            yield directory
-        finally:
-            os.close(directory)
 
 
 def _remove(name: str, directory: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import NamedTuple
 
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.records.attribution import Attribution
@@ -31,12 +31,11 @@ class Trigger(StrEnum):
     PERIODIC = "periodic"
 
 
-OF_PASSES: Final = (Trigger.INTERVAL, Trigger.WATCH, Trigger.REQUEST, Trigger.LEAD)
+OF_PASSES = (Trigger.INTERVAL, Trigger.WATCH, Trigger.REQUEST, Trigger.LEAD)
 """Of the passes that are told and counted as such; what a periodic loop does is told otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodicLoop:
+class PeriodicLoop(NamedTuple):
     """One of the kubelet's two loops."""
 
     what: str
@@ -57,7 +56,7 @@ class PassResult(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Timings:
     """Where the time of a pass went."""
 
@@ -73,7 +72,7 @@ class Timings:
     """The whole pass."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pass:
     """Everything that happened in one pass.
 

@@ -55,7 +55,7 @@ _MACHINE_ID = "/etc/machine-id"  # machine-id(5)
 _MACHINE_ID_TEXT = re.compile(r"[0-9a-f]{32}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Moment:
     """One moment in both clocks, in seconds, on one machine. `boot_id` tells whether two monotonic
     times can be compared; empty: not known, so they cannot. `machine_id`: empty if not known."""

@@ -24,7 +24,7 @@ class OptionRefused(EvictionError):
     """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Output:
     """The options of both, by their names on the command line: how the answer is printed."""
 
@@ -49,7 +49,7 @@ class HeldRoom(NamedTuple):
     asked_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Answer:
     """The output is a document, or lines for people, or neither."""
 

@@ -47,7 +47,7 @@ Ahead = Callable[[SignalObservations], SignalObservations]
 LONGEST_LINE = 80  # bytes; node-problem-detector truncates a plugin's message there
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CheckOptions(Output):
     """The options of the command."""
 

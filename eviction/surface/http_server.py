@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
+from typing import NamedTuple
 
 from eviction.surface.clients import BACKLOG, Client, Clients
 from eviction.types import EvictionError
@@ -29,8 +29,7 @@ class CannotListen(EvictionError):
     """The address cannot be served. The message names it and says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(NamedTuple):
     """A response."""
 
     status: int

@@ -62,7 +62,7 @@ class WrongOption(OptionRefused):
     """An option has a wrong value, whoever would do the work."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReclaimOptions(Output):
     """The options of the command."""
 

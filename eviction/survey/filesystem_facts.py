@@ -10,7 +10,8 @@ kernel's `Documentation/admin-guide/xfs.rst` (allocsize), `fs/xfs/libxfs/xfs_bma
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from eviction.records.json_shapes import Count, RoleName
 from signals.mounts import Mount
@@ -18,8 +19,7 @@ from signals.quantity import format_bytes
 from signals.types import FilesystemRole, SignalObservations
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
+class Traits(NamedTuple):
     """One type of filesystem."""
 
     jumps: tuple[str, ...] | None = ()
@@ -81,10 +81,10 @@ def traits_of(mount: Mount) -> Traits:
             *jumps[1:],
         )
     options = tuple(option for option in mount.options if option.partition("=")[0] in names)
-    return replace(traits, jumps=jumps, options=options)
+    return traits._replace(jumps=jumps, options=options)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FilesystemFacts:
     """What a filesystem of the signals is."""
 

@@ -18,7 +18,7 @@ import re
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from eviction.records.attribution import About, Remark
 from eviction.survey.trees import InTime, TimeLimit
@@ -32,8 +32,7 @@ MOST_FILES = 10_000  # that are remembered, so memory stays bounded
 _POD = re.compile(r"/kubepods(?:[^/\n]*-pod([^/\n]+)\.slice|(?:/[^/\n]+)?/pod([^/\n]+))")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFile:
+class OpenFile(NamedTuple):
     """A file that takes bytes because it is open."""
 
     path: str
@@ -49,8 +48,7 @@ class OpenFile:
     deleted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenSpace:
+class HiddenSpace(NamedTuple):
     """What was found on one filesystem."""
 
     mount: Mount | None = None

@@ -16,8 +16,10 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
+from types import MappingProxyType
+from typing import NamedTuple
 
 from eviction.records.attribution import About, Attribution, Remark, Share, Use
 from eviction.records.passes import Pass, PassResult
@@ -96,8 +98,7 @@ _COLLECTED: Mapping[str, Use] = {
 _LIVE = (Reason.RUNNING, Reason.CREATED, Reason.UNKNOWN_STATE)
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """What was measured besides the observations, in bytes."""
 
     store_reported: int | None
@@ -118,7 +119,7 @@ class Measured:
     """Which processes' open files were not looked at."""
     caches: Sequence[Cache] = ()
     """Of pods, from which no function removes."""
-    frees: Mapping[str, FilesystemRole] = field(default_factory=dict)
+    frees: Mapping[str, FilesystemRole] = MappingProxyType({})
     """As in `Places`."""
 
 
@@ -344,8 +345,7 @@ def _deleted(files: Sequence[OpenFile], worth: int) -> Iterator[Remark]:
         yield Remark(About.DELETED_OPEN, left, text)
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(NamedTuple):
     """The directories to count."""
 
     root_directory: str
@@ -354,7 +354,7 @@ class Places:
     """Those with all content of the runtime, that of images first; none before it answers."""
     caches: tuple[str, ...] = ()
     """Below which a function removes from caches."""
-    frees: Mapping[str, FilesystemRole] = field(default_factory=dict)
+    frees: Mapping[str, FilesystemRole] = MappingProxyType({})
     """Of each function of the configuration, by its name, where it frees space."""
 
 

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from reclaim.pod_logs.directories import allocated_bytes
 from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
@@ -44,8 +45,7 @@ class TimeLimit:
             self._read(lambda: task(lambda: self._clock.monotonic() < until))
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(NamedTuple):
     """A tree to count."""
 
     root: str

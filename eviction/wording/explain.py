@@ -65,7 +65,7 @@ def lead_sentence(lead_seconds: float) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LadderMark:
     """One mark of the ladder."""
 

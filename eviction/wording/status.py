@@ -6,8 +6,8 @@ Decides nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import field
+from typing import Literal, NamedTuple
 
 from eviction.decision.headroom import FillRates, headroom_seconds
 from eviction.records.json_shapes import (
@@ -153,11 +153,10 @@ class Status(Versioned):
     """The last 20 passes, the oldest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
+class NodeStatus(NamedTuple):
     """The daemon at one moment."""
 
-    document: Status = field(default_factory=Status)
+    document: Status = Status()
     """Its answer to `status`."""
     observations: SignalObservations | None = None
     """The last ones; None before the first."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from textwrap import TextWrapper
 
@@ -290,5 +289,5 @@ def condition_begins(
     if condition is NodeCondition.RECLAIM_PRESSURE:
         what = "ReclaimPressure"
     else:
-        observations = replace(observations, signals=as_shown(observations.signals))
+        observations = observations._replace(signals=as_shown(observations.signals))
     return f"{what}: {', '.join(against_its_mark(threshold, observations) for threshold in met)}"

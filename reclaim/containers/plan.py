@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import chain
 from typing import NamedTuple
@@ -61,8 +61,7 @@ NOT_DEAD = {
 """Why a container in this state is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerGCPolicy:
+class ContainerGCPolicy(NamedTuple):
     """Which dead containers may be removed: the kubelet's policy, and two fields more.
 
     `min_age_seconds`: since creation, at least 0. `max_per_pod_container`: dead copies kept of each
@@ -227,11 +226,11 @@ class _Judge(NamedTuple):
         """It goes."""
         state = part.state if isinstance(part, Container) else None
         return Verdict(
-            kind=Kind.SANDBOX if state is None else Kind.CONTAINER,
-            id=part.id,
-            name=part.title,
-            action=Action.REMOVE,
-            reason=reason,
+            Kind.SANDBOX if state is None else Kind.CONTAINER,
+            part.id,
+            part.title,
+            Action.REMOVE,
+            reason,
             age_seconds=self._age(part),
             pod_uid=part.pod_uid,
             superseded_by=superseded_by,
@@ -306,17 +305,13 @@ def _plan_containers(listing: Listing, judge: _Judge) -> Plan:
                 kept.append(judge.keeps(container, Reason.TOO_YOUNG, rule, wait=wait))
             else:
                 rule = Rule.GUARD if judge.guarded else Rule.KUBELET
-                kept.append(judge.keeps(container, _why_counted(container, unit, judge), rule))
+                reason = Reason.WITHIN_LIMIT
+                if container is unit.newest:
+                    unknown = judge.pods.unknown(container.pod_uid)
+                    reason = Reason.POD_UNKNOWN if unknown else Reason.NEWEST_OF_LIVE_POD
+                kept.append(judge.keeps(container, reason, rule))
     remove.sort(key=lambda removal: (removal[0], _age_order(removal[1])))
     return Plan.of([*kept, *(verdict for _, _, verdict in remove)])
-
-
-def _why_counted(container: Container, unit: _EvictUnit, judge: _Judge) -> Reason:
-    """Why a dead container that is old enough is kept."""
-    if container is not unit.newest:
-        return Reason.WITHIN_LIMIT
-    unknown = judge.pods.unknown(container.pod_uid)
-    return Reason.POD_UNKNOWN if unknown else Reason.NEWEST_OF_LIVE_POD
 
 
 def _why_not_dead(container: Container, *, guarded: bool) -> Reason | None:

@@ -117,7 +117,11 @@ class Channel:
             raise CallError(Code.UNAVAILABLE, f"no socket can be made: {_words(error)}") from error
         try:
             if not connection.reusable:
-                self._connect(connection, ends)
+                connection.connect(self.path, ends, self._patience_seconds)
+                with self._lock:
+                    self.connections_made += 1
+                    if self._closed:  # in the meantime: no call may be made
+                        connection.hang_up()
             yield from connection.call(method, request, ends)
         except CallError as error:
             if self._closed and not connection.reusable:
@@ -151,13 +155,6 @@ class Channel:
             if not connection.reusable or connection.is_alive():
                 return connection
             self._release(connection)
-
-    def _connect(self, connection: _Connection, ends: float) -> None:
-        connection.connect(self.path, ends, self._patience_seconds)
-        with self._lock:
-            self.connections_made += 1
-            if self._closed:  # in the meantime: no call may be made
-                connection.hang_up()
 
     def _release(self, connection: _Connection) -> None:
         now = time.monotonic()

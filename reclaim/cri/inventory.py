@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple
 
 from reclaim.evidence.lists import Evidence
 from reclaim.evidence.references import (
@@ -57,7 +57,7 @@ from reclaim.types import (
     RequestRefused,
     RuntimeUnavailable,
 )
-from reclaim.workers import Workers
+from reclaim.workers import Answer, Workers
 from signals.clock import LATE_SECONDS, Clock
 
 ASKED_AGAIN_SECONDS = 60.0  # pause after a sandbox failed to report its image
@@ -65,7 +65,6 @@ STATUSES_SIDE_BY_SIDE = 4  # a busy runtime takes 50 ms for each; more only wait
 RETRY_FOR_SECONDS = 0.5
 ATTEMPTS = 4  # after 50, 100 and 200 ms
 
-Answer = TypeVar("Answer")
 _Containers = tuple[PodDirectories | None, tuple[Container, ...]]
 """The directories of pods, None if they cannot be read, and the containers listed after that."""
 GoesOn = Callable[[], bool]
@@ -134,7 +133,7 @@ class _RuntimeFacts(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Learned:
     """What a runtime was asked once: which images a container mounts, and which image a sandbox was
     made from, never changes. An empty answer may only mean that this version does not report it, so
@@ -228,7 +227,7 @@ class Inventory:
         reading = self._containers.read(not_older_than)
         _, containers = reading.answer
         volumes = self._image_volumes(containers, self._current_facts())
-        fresh = replace(listing, containers=containers, image_volumes=volumes, named_images=named)
+        fresh = listing._replace(containers=containers, image_volumes=volumes, named_images=named)
         return self._evidence_of(fresh, reading)
 
     def learn_layers(self, images: tuple[Image, ...], goes_on: GoesOn = lambda: True) -> None:
@@ -424,7 +423,7 @@ class Inventory:
             if image is None or means(reference, image):
                 resolved[reference] = None if image is None else image.id
         if unknown:
-            listing = replace(listing, resolved=resolved)
+            listing = listing._replace(resolved=resolved)
             usage = images_in_use(listing, index)
         return listing, usage
 

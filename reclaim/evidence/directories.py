@@ -12,7 +12,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TypeVar
 
 from reclaim.evidence.states import (
     PodDirectories,
@@ -22,11 +21,10 @@ from reclaim.evidence.states import (
     Why,
     distrust,
 )
+from reclaim.trust import directory_at
 from reclaim.types import ReclaimError
-from reclaim.workers import ReadingsInTime
+from reclaim.workers import Answer, ReadingsInTime
 from signals.quantity import reason_of
-
-Answer = TypeVar("Answer")
 
 
 class KubeletDirectories:
@@ -80,8 +78,8 @@ class KubeletDirectories:
         """
         with (
             # needs no more than the right to pass through
-            _directory(self._root, os.O_PATH) as root,
-            _directory("pods", above=root) as pods,
+            directory_at(self._root, os.O_PATH) as root,
+            directory_at("pods", above=root) as pods,
         ):
             yield pods, RootIdentity(_identity(root), _identity(pods))
 
@@ -92,9 +90,9 @@ def _containers(pods: int, uid: str) -> Mapping[str, float]:
     Raises OSError.
     """
     with (
-        _directory(uid, os.O_PATH | os.O_NOFOLLOW, pods) as pod,
+        directory_at(uid, os.O_PATH | os.O_NOFOLLOW, pods) as pod,
         suppress(FileNotFoundError),
-        _directory("containers", os.O_NOFOLLOW, pod) as containers,
+        directory_at("containers", os.O_NOFOLLOW, pod) as containers,
     ):
         return {
             name: status.st_mtime
@@ -112,16 +110,6 @@ def _entries(directory: int) -> dict[str, os.stat_result]:
             with suppress(FileNotFoundError):
                 statuses[entry.name] = entry.stat(follow_symlinks=False)
     return statuses
-
-
-@contextmanager
-def _directory(path: str, flags: int = 0, above: int | None = None) -> Iterator[int]:
-    """A descriptor of a directory, relative to `above` if given. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags, dir_fd=above)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _identity(descriptor: int) -> tuple[int, int]:

@@ -55,7 +55,7 @@ class ImageIndex:
             self._by_hex[bare_hex(image.id)].add(image.id)
             if not image.repo_digests:
                 self.without_digest.add(image.id)
-            for name in (*image.repo_tags, *image.repo_digests):
+            for name in image.names:
                 self._by_name[normalized(name)].add(image.id)
                 digest = name.rpartition("@")[2]
                 if digest != name:
@@ -248,10 +248,7 @@ def pins_sandbox_image(images: Iterable[Image]) -> bool:
 
 def names_sandbox_image(image: Image) -> bool:
     """Whether a name of the image says `pause`, as those of all sandbox images do."""
-    return any(
-        "pause" in name.partition("@")[0].rpartition("/")[2]
-        for name in (*image.repo_tags, *image.repo_digests)
-    )
+    return any("pause" in name.partition("@")[0].rpartition("/")[2] for name in image.names)
 
 
 def _resolve(

@@ -115,7 +115,7 @@ def distrust(why: Why, what: str) -> Distrust:
     return Distrust(why, f"{what}, so which pods are gone is not known")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PodStates:
     """The pods of the node, from two sources.
 
@@ -273,7 +273,13 @@ def distrust_of(
     running = [
         part for part in parts if part.state in (ContainerState.RUNNING, PodSandboxState.READY)
     ]
-    without = sorted({_pod(part) for part in running if part.pod_uid not in states.present})
+    without = sorted(
+        {
+            f"{part.pod_namespace}/{part.pod_name}"[:LONGEST_NAME]
+            for part in running
+            if part.pod_uid not in states.present
+        }
+    )
     if without:
         more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
         return distrust(
@@ -327,7 +333,3 @@ def _unexplained(states: PodStates, held: Collection[str], path: str) -> Distrus
         f"{path} has a directory of none of the pods of which the runtime holds parts ({len(held)})"
     )
     return distrust(Why.EXPLAINS_NOTHING, what)
-
-
-def _pod(part: Container | PodSandbox) -> str:
-    return f"{part.pod_namespace}/{part.pod_name}"[:LONGEST_NAME]

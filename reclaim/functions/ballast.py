@@ -20,14 +20,14 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
 from reclaim.pod_logs.directories import allocated_bytes, identity_of
 from reclaim.pod_logs.names import FileIdentity
-from reclaim.trust import directory_refusal, owner_only_refusal
+from reclaim.trust import directory_at, directory_refusal, owner_only_refusal
 from reclaim.types import Action, Plan, RemovalFailed, RuntimeUnavailable, Verdict
-from reclaim.workers import in_time
+from reclaim.workers import Answer, in_time
 from signals.clock import Clock
 from signals.quantity import reason_of
 from signals.types import FilesystemRole
@@ -35,8 +35,6 @@ from signals.types import FilesystemRole
 BALLAST = "ballast"
 REASONS = ("set_aside", "replaced")
 """Why it is removed, or kept at the last moment."""
-
-Answer = TypeVar("Answer")
 
 
 class BallastRefused(RemovalFailed):
@@ -56,12 +54,12 @@ class BallastSettings(NamedTuple):
     @property
     def directory(self) -> str:
         """The file's directory."""
-        return self.path.rpartition("/")[0] or "/"
+        return os.path.dirname(self.path)
 
     @property
     def name(self) -> str:
         """The file's name in that directory."""
-        return self.path.rpartition("/")[2]
+        return os.path.basename(self.path)
 
 
 # ---- what is there
@@ -82,14 +80,11 @@ def opened_directory(settings: BallastSettings) -> Iterator[int]:
 
     Raises BallastRefused if others may write to it, and OSError.
     """
-    descriptor = os.open(settings.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with directory_at(settings.directory) as descriptor:
         refusal = directory_refusal(settings.directory)
         if refusal is not None:
             raise BallastRefused(f"{settings.path} is not used as ballast: {refusal}")
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def status_in(directory: int, settings: BallastSettings) -> os.stat_result | None:
@@ -194,18 +189,8 @@ class BallastRelease(Stage):
         if found is None:
             return None
         self._planned = identity_of(found)
-        return Plan(
-            (
-                Verdict(
-                    BALLAST,
-                    path,
-                    path,
-                    action=Action.REMOVE,
-                    reason="set_aside",
-                    size_bytes=allocated_bytes(found),
-                ),
-            )
-        )
+        size = allocated_bytes(found)
+        return Plan((Verdict(BALLAST, path, path, Action.REMOVE, "set_aside", size),))
 
     def check(self, _: Verdict) -> Ready | Refused:
         """Ready if the file is the planned one and still qualifies as ballast."""

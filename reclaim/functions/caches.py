@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -31,7 +32,7 @@ from reclaim.functions.units import (
     examine_roots,
     measured,
 )
-from reclaim.pod_logs.directories import identity_of, open_beneath, opened
+from reclaim.pod_logs.directories import identity_of, names_in, open_beneath, opened
 from reclaim.pod_logs.names import FileIdentity, printable
 from reclaim.services import Runtime
 from reclaim.types import Action, Plan, Reason, ReclaimError, Rule, Verdict
@@ -87,41 +88,39 @@ def plan_cache_units(units: Iterable[Unit], settings: CacheSettings, now: float)
     """The plan for every unit: what was left behind, what is over the limit of its root, then the
     longest unused. `now`: wall seconds."""
     in_order = sorted(units, key=lambda unit: (unit.used_at, unit.id))
-    over = {unit.id for root in settings.roots for unit in _over_limit(in_order, root, settings)}
+    excess = Counter[str]()
+    for unit in in_order:
+        excess[unit.root] += unit.size_bytes
+    over = set[str]()
+    for unit in in_order:
+        if settings.max_bytes and excess[unit.root] > settings.max_bytes:
+            excess[unit.root] -= unit.size_bytes
+            over.add(unit.id)
     in_order.sort(key=lambda unit: (not unit.left_behind, unit.id not in over))
-    return Plan.of(_verdict(unit, settings, now, over=unit.id in over) for unit in in_order)
 
+    def verdict_on(unit: Unit) -> Verdict:
+        age = now - unit.used_at
+        kept = any(
+            fnmatchcase(name, pattern)
+            for name in (unit.below, printable(unit.names[-1]))
+            for pattern in settings.keep
+        )
+        young = age < settings.min_age_seconds and not unit.left_behind
+        why = unit.problem or (Reason.KEEP_LIST if kept else USED_LATELY if young else "")
+        goes = "over_limit_of_cache" if unit.id in over else "cached"
+        return Verdict(
+            CACHE_UNIT,
+            unit.id,
+            unit.id,
+            Action.KEEP if why else Action.REMOVE,
+            why or (INTERRUPTED if unit.left_behind else goes),
+            unit.size_bytes,
+            age,
+            eligible_in_seconds=settings.min_age_seconds - age if why == USED_LATELY else None,
+            rule=Rule.GUARD,
+        )
 
-def _over_limit(in_order: Sequence[Unit], root: str, settings: CacheSettings) -> Iterator[Unit]:
-    of_root = [unit for unit in in_order if unit.root == root]
-    excess = sum(unit.size_bytes for unit in of_root) - settings.max_bytes
-    for unit in of_root:
-        if settings.max_bytes and excess > 0:
-            excess -= unit.size_bytes
-            yield unit
-
-
-def _verdict(unit: Unit, settings: CacheSettings, now: float, *, over: bool) -> Verdict:
-    age = now - unit.used_at
-    kept = any(
-        fnmatchcase(name, pattern)
-        for name in (unit.below, printable(unit.names[-1]))
-        for pattern in settings.keep
-    )
-    young = age < settings.min_age_seconds and not unit.left_behind
-    why = unit.problem or (Reason.KEEP_LIST if kept else USED_LATELY if young else "")
-    return Verdict(
-        CACHE_UNIT,
-        unit.id,
-        unit.id,
-        action=Action.KEEP if why else Action.REMOVE,
-        reason=why
-        or (INTERRUPTED if unit.left_behind else "over_limit_of_cache" if over else "cached"),
-        size_bytes=unit.size_bytes,
-        age_seconds=age,
-        eligible_in_seconds=settings.min_age_seconds - age if why == USED_LATELY else None,
-        rule=Rule.GUARD,
-    )
+    return Plan.of(map(verdict_on, in_order))
 
 
 # ---- reading
@@ -233,7 +232,7 @@ def units_of(root: str, names: tuple[bytes, ...], used: FilesInUse) -> Iterator[
 def _fitting(directory: int, patterns: Sequence[str]) -> Iterator[tuple[bytes, ...]]:
     """The paths beneath an opened directory that fit these patterns, a name each; and what an
     interrupted removal has left there."""
-    for name in sorted(map(os.fsencode, os.listdir(directory))):
+    for name in names_in(directory):
         last = len(patterns) == 1
         fits = fnmatchcase(os.fsdecode(name), patterns[0]) or (last and name.startswith(HIDDEN))
         if not fits or name == TAG:

@@ -36,7 +36,7 @@ from reclaim.functions.units import (
     examine_roots,
     measured,
 )
-from reclaim.pod_logs.directories import opened
+from reclaim.pod_logs.directories import names_in, opened
 from reclaim.types import Action, Listing, Plan, Reason, ReclaimError, Rule, Verdict
 from signals.types import FilesystemRole
 
@@ -120,10 +120,10 @@ def plan_checkpoints(
                 CHECKPOINT,
                 unit.id,
                 unit.id,
-                action=Action.KEEP if why else Action.REMOVE,
-                reason=why or (INTERRUPTED if unit.left_behind else Reason.POD_GONE),
-                size_bytes=unit.size_bytes,
-                age_seconds=age,
+                Action.KEEP if why else Action.REMOVE,
+                why or (INTERRUPTED if unit.left_behind else Reason.POD_GONE),
+                unit.size_bytes,
+                age,
                 eligible_in_seconds=settings.min_age_seconds - age if why == USED_LATELY else None,
                 rule=Rule.GUARD,
             )
@@ -159,8 +159,8 @@ class Checkpoints(UnitStage):
         for root in self._settings.directories:
             try:
                 with opened(root) as directory:
-                    names = set(map(os.fsencode, os.listdir(directory)))
-                    for name in sorted(names):
+                    names = dict.fromkeys(names_in(directory))
+                    for name in names:
                         if name.endswith(KEEP) and name.removesuffix(KEEP) in names:
                             continue
                         with suppress(FileNotFoundError):

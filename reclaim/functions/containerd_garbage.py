@@ -116,17 +116,8 @@ class GarbageCollection(Stage):
         delete. Raises ReclaimError and RuntimeUnavailable: the runtime may not be the one
         that was there at the start."""
         examine(self._name, self._runtime)
-        return Plan(
-            (
-                Verdict(
-                    CONTENT,
-                    OBJECT_ID,
-                    "content that nothing refers to",
-                    action=Action.REMOVE,
-                    reason=UNREFERENCED,
-                ),
-            )
-        )
+        what = "content that nothing refers to"
+        return Plan((Verdict(CONTENT, OBJECT_ID, what, Action.REMOVE, UNREFERENCED),))
 
     def check(self, _: Verdict) -> Ready:
         """containerd itself finds out what is unreferenced."""

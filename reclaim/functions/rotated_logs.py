@@ -37,6 +37,7 @@ from reclaim.pod_logs.directories import (
     allocated_bytes,
     examine_directory,
     identity_of,
+    names_in,
     open_beneath,
     opened,
 )
@@ -177,11 +178,11 @@ def _verdict(file: LogFile, ages: Mapping[bytes, float], reason_to_keep: str) ->
         ROTATED_LOG,
         file.id,
         file.id if uid is None else "/".join(printable(part) for part in parts if part),
-        action=Action.KEEP if reason_to_keep else Action.REMOVE,
-        reason=reason_to_keep or ("left_behind" if file.name.endswith(TEMPORARY) else "rotated"),
-        size_bytes=file.size_bytes,
-        age_seconds=ages[file.name] if file.name else None,
-        pod_uid=uid or "",
+        Action.KEEP if reason_to_keep else Action.REMOVE,
+        reason_to_keep or ("left_behind" if file.name.endswith(TEMPORARY) else "rotated"),
+        file.size_bytes,
+        ages[file.name] if file.name else None,
+        uid or "",
         rule=Rule.GUARD if reason_to_keep not in ("", CURRENT) else Rule.KUBELET,
     )
 
@@ -279,7 +280,7 @@ class RotatedLogs(Stage):
 def _files(directory: int, above: LogFile | None = None) -> Iterator[LogFile]:
     """Every entry of every container's log directory. `directory`: the opened root, or that of
     `above`, a pod or a container. Raises OSError."""
-    for name in sorted(map(os.fsencode, os.listdir(directory))):
+    for name in names_in(directory):
         if above is None:
             entry = LogFile(name)
             if uid_of_kubelets_log_directory(name) is None:

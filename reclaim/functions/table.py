@@ -18,11 +18,11 @@ once the disk is relieved.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import partial
 
 from reclaim.function import ReclaimContext, ReclaimFunction, Stage
 from reclaim.functions.unused_containers import container_stages
-from reclaim.functions.unused_images import UnusedImages, at_last
+from reclaim.functions.unused_images import UnusedImages, unused_images
 from reclaim.types import (
     DELETE_ALL_UNUSED_CONTAINERS,
     DELETE_UNUSED_IMAGES,
@@ -54,18 +54,18 @@ FUNCTIONS = table_of(
         (Kind.IMAGE,),
         stages=lambda context: (UnusedImages(context),),
         side_by_side=True,
-        last_resort=lambda context: (UnusedImages(context, at_last),),
+        last_resort=lambda context: (UnusedImages(context, partial(unused_images, last=True)),),
     ),
 )
 
 
 def _stages_of_gc(context: ReclaimContext) -> tuple[Stage, ...]:
-    policy = replace(context.policies.containers, evict_non_deleted_pods=False)
+    policy = context.policies.containers._replace(evict_non_deleted_pods=False)
     return container_stages(context._replace(policies=context.policies._replace(containers=policy)))
 
 
-PERIODIC_CONTAINERS = replace(
-    FUNCTIONS[DELETE_ALL_UNUSED_CONTAINERS], name=CONTAINER_GC, stages=_stages_of_gc
+PERIODIC_CONTAINERS = FUNCTIONS[DELETE_ALL_UNUSED_CONTAINERS]._replace(
+    name=CONTAINER_GC, stages=_stages_of_gc
 )
 """All stages of DeleteAllUnusedContainers, as in the periodic loop: dead containers of terminated
 pods that still exist are kept."""

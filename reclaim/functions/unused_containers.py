@@ -39,6 +39,7 @@ from reclaim.evidence.states import PodStates, is_pod_uid
 from reclaim.function import GONE, Ready, ReclaimContext, Refused, Stage
 from reclaim.pod_logs.directories import (
     identity_of,
+    names_in,
     opened,
     remove_tree,
     unlink_files,
@@ -277,9 +278,7 @@ class _OfLogs(_Stage):
     def _entries(self) -> Collection[LogEntry]:
         """Those that there are now. Raises OSError."""
         with opened(self._directory) as directory:
-            found = [
-                self._read(directory, name) for name in map(os.fsencode, os.listdir(directory))
-            ]
+            found = [self._read(directory, name) for name in names_in(directory)]
         self._planned = {entry.id: entry for entry in found if entry is not None}
         return self._planned.values()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import islice
 
 from reclaim.evidence.lists import Evidence
@@ -33,9 +32,12 @@ Planner = Callable[[ReclaimContext, Evidence, float], Plan]
 """Plans from what was listed by a detection that began at this time (monotonic seconds)."""
 
 
-def unused_images(context: ReclaimContext, evidence: Evidence, detected_at: float) -> Plan:
-    """All that may go under pressure, in the order of the policy."""
-    return plan_image_gc(
+def unused_images(
+    context: ReclaimContext, evidence: Evidence, detected_at: float, *, last: bool = False
+) -> Plan:
+    """What may go under pressure, in the order of the policy: all but what goes last; or,
+    `last`, that alone."""
+    plan = plan_image_gc(
         evidence.listing,
         context.records.records,
         context.policies.images,
@@ -44,16 +46,7 @@ def unused_images(context: ReclaimContext, evidence: Evidence, detected_at: floa
         layers=context.inventory.layers,
         need_bytes=context.facts().pressure.missing_bytes,
     )
-
-
-def at_first(context: ReclaimContext, evidence: Evidence, detected_at: float) -> Plan:
-    """All but what goes last (`plan.part_of`)."""
-    return part_of(unused_images(context, evidence, detected_at))
-
-
-def at_last(context: ReclaimContext, evidence: Evidence, detected_at: float) -> Plan:
-    """What goes last, alone."""
-    return part_of(unused_images(context, evidence, detected_at), last=True)
+    return part_of(plan, last=last)
 
 
 class UnusedImages(Stage):
@@ -67,7 +60,7 @@ class UnusedImages(Stage):
 
     fresh_seconds = FRESH_SECONDS
 
-    def __init__(self, context: ReclaimContext, planner: Planner = at_first):
+    def __init__(self, context: ReclaimContext, planner: Planner = unused_images):
         self._planner = planner
         self._context = context
         self._clock = context.clock
@@ -272,7 +265,7 @@ def refusal(
         return Refused(Reason.PINNED)
     if keep.kept_ids((status,)):
         return Refused(Reason.KEEP_LIST)
-    usage = images_in_use(replace(evidence.listing, images=(status,)))
+    usage = images_in_use(evidence.listing._replace(images=(status,)))
     if status.id in usage.by_containers:
         return Refused(Reason.IN_USE)
     return Refused(Reason.SANDBOX_IMAGE) if status.id in usage.by_sandboxes else None

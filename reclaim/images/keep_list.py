@@ -66,7 +66,7 @@ class KeepList(NamedTuple):
         )
 
     def _keeps(self, image: Image) -> bool:
-        names = [normalized(name) for name in (*image.repo_tags, *image.repo_digests)]
+        names = [normalized(name) for name in image.names]
         digests = [name.rpartition("@")[2] for name in names]
         exact = {*names, *map(repository_of, names), *map(bare_hex, [image.id, *digests])}
         if not self.exact.isdisjoint(exact):

@@ -28,7 +28,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Literal, NamedTuple
@@ -61,8 +61,7 @@ from reclaim.types import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ImageGCPolicy:
+class ImageGCPolicy(NamedTuple):
     """When images are removed. Allowed values are checked where the configuration is read
     (`eviction.configuration.effective`).
 
@@ -198,7 +197,10 @@ def _plan(
         now=now,
     )
     verdicts: list[Verdict] = []
-    for known in sorted(images.values(), key=_least_recently_used):
+    for known in sorted(
+        images.values(),
+        key=lambda known: (known.record.last_use, known.record.first_detected, known.image.id),
+    ):
         if (why := why_kept(known)) is not None:
             reason, guard = why
             verdict = _verdict(known, reason, now - known.record.first_detected, guard=guard)
@@ -213,10 +215,6 @@ def _plan(
             verdicts, images, policy.order, layers=layers, now=now, need_bytes=need_bytes
         )
     return Plan.of(verdicts)
-
-
-def _least_recently_used(known: KnownImage) -> tuple[float, float, str]:
-    return known.record.last_use, known.record.first_detected, known.image.id
 
 
 def _why_kept(
@@ -331,13 +329,13 @@ def _verdict(
 ) -> Verdict:
     goes = reason in (Reason.UNUSED, Reason.MAXIMUM_AGE)
     return Verdict(
-        kind=Kind.IMAGE,
-        id=known.image.id,
-        name=known.image.title,
-        action=Action.REMOVE if goes else Action.KEEP,
-        reason=reason,
-        size_bytes=known.image.size_bytes,
-        age_seconds=age,
+        Kind.IMAGE,
+        known.image.id,
+        known.image.title,
+        Action.REMOVE if goes else Action.KEEP,
+        reason,
+        known.image.size_bytes,
+        age,
         eligible_in_seconds=wait,
         rule=Rule.GUARD if guard else Rule.KUBELET,
     )
@@ -444,11 +442,7 @@ def one_image(entries: list[Image]) -> Image:
 
 def repositories_of(image: Image) -> frozenset[str]:
     """The repositories, in full, that an image has a tag or digest in."""
-    names = (
-        name
-        for name in (*image.repo_tags, *image.repo_digests)
-        if name and not name.startswith(NO_NAME)
-    )
+    names = (name for name in image.names if name and not name.startswith(NO_NAME))
     return frozenset(repository_of(normalized(name)) for name in names)
 
 
@@ -483,7 +477,15 @@ class NewestOfRepositories:
         self._newest_first: dict[str, int] = {}
         self._ids = defaultdict[str, list[str]](list)  # by repository, the newest first
         if count > 0:
-            for known in sorted(images, key=_first_detected, reverse=True):
+            for known in sorted(
+                images,
+                key=lambda known: (
+                    known.record.first_detected,
+                    known.record.last_use,
+                    known.image.id,
+                ),
+                reverse=True,
+            ):
                 self._newest_first[known.image.id] = len(self._newest_first)
                 for repository in repositories_of(known.image):
                     self._ids[repository].append(known.image.id)
@@ -499,7 +501,3 @@ class NewestOfRepositories:
             for repository in repositories_of(image):
                 ids = self._ids.get(repository, [])
                 yield repository, [newer for newer in ids if self._newest_first[newer] < place]
-
-
-def _first_detected(known: KnownImage) -> tuple[float, float, str]:
-    return known.record.first_detected, known.record.last_use, known.image.id

@@ -197,10 +197,9 @@ class ImageRecords:
         a new age. `removed`: when it was gone after our removal, in monotonic seconds;
         None: it may be there."""
         with self._lock:
-            record = self.records.get(image_id)
-            self.records = {
-                known: kept for known, kept in self.records.items() if known != image_id
-            }
+            records = dict(self.records)
+            record = records.pop(image_id, None)
+            self.records = records
             self._unconfirmed.discard(image_id)
             if record is not None and removed is not None:
                 self._remember(image_id, replace(record, removed=True))

@@ -104,7 +104,7 @@ class InvalidEndpoint(ValueError):
         self.problem = problem
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KubeletEndpoint:
     """Where and as whom the kubelet is asked, and which server is trusted.
 

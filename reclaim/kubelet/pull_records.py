@@ -76,7 +76,7 @@ NOT_READ = PullRecords(problem="the kubelet's records of pulls were not read")
 
 def record_names(image: Image) -> frozenset[str]:
     """The names that the record of an image may have."""
-    return frozenset(map(_record_name, (image.id, *image.repo_tags, *image.repo_digests)))
+    return frozenset(map(_record_name, (image.id, *image.names)))
 
 
 def _record_name(reference: str) -> str:

@@ -55,7 +55,7 @@ SAYS_USAGE = Change(35, "FreeDiskSpaceFailed says how full the filesystem is")
 LISTS_ALL_SOURCES = Change(37, "its socket lists no pods before all their sources are ready")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KubeletVersion:
     """The version of the node's kubelet."""
 

@@ -88,6 +88,11 @@ def opened(directory: str, *beneath: bytes) -> Iterator[int]:
         os.close(descriptor)
 
 
+def names_in(directory: int) -> list[bytes]:
+    """The names of what is in an opened directory, in order. Raises OSError."""
+    return sorted(map(os.fsencode, os.listdir(directory)))
+
+
 def examine_directory(path: str, what: str) -> None:
     """Raises ReclaimError unless `what` can be removed below this configured directory."""
 
@@ -196,7 +201,7 @@ def unlink_files(directory: int, prefix: bytes) -> TreeRemoval:
         raise ValueError(f"{prefix!r} cannot begin the name of a file")
     removed = 0
     failures: list[str] = []
-    for name in sorted(map(os.fsencode, os.listdir(directory))):
+    for name in names_in(directory):
         if not name.startswith(prefix):
             continue
         try:

@@ -44,13 +44,13 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from io import FileIO
 from pathlib import PurePath
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from reclaim.cri.client import READ_DEADLINE_SECONDS
 from reclaim.function import Pressure, Ready, ReclaimContext, ReclaimFunction, Stage
 from reclaim.trust import owner_only_refusal, trusts
 from reclaim.types import Action, Plan, RemovalFailed, Rule, Verdict
-from reclaim.workers import in_time
+from reclaim.workers import Answer, in_time
 from signals.clock import Clock
 from signals.quantity import reason_of
 from signals.types import FilesystemRole
@@ -85,11 +85,8 @@ PAUSE_SECONDS = 0.01  # between two looks: a program that prints forever does no
 _SUPERVISOR = str(PurePath(__file__).with_name("supervisor.py"))
 if sys.version_info < (3, 11, 4):
     subprocess._USE_VFORK = False  # type: ignore[misc] # noqa: SLF001 # it holds the interpreter until execve(2) ends
-_CAP_SETGID = 6
-_CAP_SETUID = 7
+_TO_SWITCH = 1 << 6 | 1 << 7  # CAP_SETGID, CAP_SETUID
 _HINT = " (a script begins with a line like #!/bin/sh, and what it names must exist)"
-
-Answer = TypeVar("Answer")
 
 
 class NoPlan(Exception):
@@ -175,18 +172,9 @@ class ProgramStage(Stage):
                 shown += f" (asked for its plan it {error})"
         elif self._dry_run:
             examine(program.path, program.user)
-        return Plan(
-            (
-                Verdict(
-                    PROGRAM,
-                    program.name,
-                    shown,
-                    action=Action.REMOVE,
-                    reason="in_table",
-                    rule=Rule.GUARD,
-                ),
-            )
-        )
+        name = program.name
+        run = Verdict(PROGRAM, name, shown, Action.REMOVE, "in_table", rule=Rule.GUARD)
+        return Plan((run,))
 
     def check(self, _: Verdict) -> Ready:
         """Whether it may be started is checked at its start, on the very file that is started."""
@@ -198,7 +186,7 @@ class ProgramStage(Stage):
         Raises RemovalFailed unless it exits with 0 in time.
         """
         program = self._program
-        printed = Printed(self._program.log)
+        printed = Printed(program.log)
         run = self._run((), printed, program.timeout_seconds)
         if run.problem:
             last = f"; its last line: {printed.last_line}" if printed.last_line else ""
@@ -212,11 +200,12 @@ class ProgramStage(Stage):
 
     def _asked(self) -> Plan:
         """What it says it would remove. Raises NoPlan and RemovalFailed."""
-        printed = Printed(self._program.log, is_plan=True)
-        run = self._run((PLAN,), printed, min(self._program.timeout_seconds, READ_DEADLINE_SECONDS))
+        program = self._program
+        printed = Printed(program.log, is_plan=True)
+        run = self._run((PLAN,), printed, min(program.timeout_seconds, READ_DEADLINE_SECONDS))
         if run.problem and len(printed.plan) <= LARGEST_PLAN_BYTES:
             raise NoPlan(run.problem)
-        return plan_of(self._program.name, bytes(printed.plan))
+        return plan_of(program.name, bytes(printed.plan))
 
     def _run(self, arguments: tuple[str, ...], printed: Printed, seconds: float) -> ProgramRun:
         """One run, to its end.
@@ -362,7 +351,7 @@ def _may_switch() -> bool:
     """Whether this process may change its user and groups. Raises OSError."""
     with open("/proc/self/status") as status:
         effective = next(int(line.split()[1], 16) for line in status if line.startswith("CapEff:"))
-    return bool(effective >> _CAP_SETUID & effective >> _CAP_SETGID & 1)
+    return effective & _TO_SWITCH == _TO_SWITCH
 
 
 # ---- its run
@@ -619,9 +608,9 @@ def _verdict(verdict_id: str, number: int, line: bytes) -> Verdict:
         PROGRAM_OBJECT,
         verdict_id,
         named,
-        action=Action.REMOVE,
-        reason="listed_by_program",
-        size_bytes=size,
+        Action.REMOVE,
+        "listed_by_program",
+        size,
         rule=Rule.GUARD,
     )
 

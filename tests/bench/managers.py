@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
 
 from eviction.configuration.effective import load
 from eviction.engine.node import Node
@@ -26,7 +25,7 @@ def main(order: str, configuration: str) -> None:
     functions = FUNCTIONS
     if order == ONE_AFTER_ANOTHER:
         functions = table_of(
-            *(replace(function, side_by_side=False) for function in FUNCTIONS.values())
+            *(function._replace(side_by_side=False) for function in FUNCTIONS.values())
         )
     node = Node(load(configuration, os.environ, {}), functions=functions)
     log = Log(time.time, as_json=True)

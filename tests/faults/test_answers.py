@@ -305,9 +305,9 @@ def test_a_false_record_is_found(tmp_path: Path) -> None:
         return "\n".join(contradictions(made, removed, node))
 
     assert found(first) == ""
-    assert "reported as failed and was removed" in found(replace(first, result=Result.FAILED))
+    assert "reported as failed and was removed" in found(first._replace(result=Result.FAILED))
     assert "is not reported" in found()
-    invented = replace(first, verdict=first.verdict._replace(id=node.running))
+    invented = first._replace(verdict=first.verdict._replace(id=node.running))
     assert "reported as removed and is there" in found(first, invented)
     (problem,) = problems_of_the_log(replace(record, reason="x" * LONGEST_LINE_BYTES))
     assert "bytes" in problem

@@ -485,7 +485,7 @@ class Defective:
         reading = read_statvfs(path, now)
         if self.mended.is_set():
             return reading
-        return replace(reading, stats=replace(reading.stats, capacity_bytes=cast(int, None)))
+        return reading._replace(stats=replace(reading.stats, capacity_bytes=cast(int, None)))
 
 
 class Observed(Listener):

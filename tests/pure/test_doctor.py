@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +68,7 @@ def seen(kind: str = "ext4", **fields: int) -> SignalObservations:
         role: (FilesystemIdentity(f"/{role}", 1, "/dev/sda", kind), stats)
         for role in (NODEFS, IMAGEFS)
     }
-    return replace(observations_of(*observations), filesystems=filesystems)
+    return observations_of(*observations)._replace(filesystems=filesystems)
 
 
 def marks(*texts: str) -> tuple[Threshold, ...]:
@@ -133,12 +132,12 @@ IN_ORDER: dict[str, Any] = {
 def node(**fields: Any) -> Facts:
     """A node in order, of which everything is known; `fields` replace facts, also those of the
     runtime, and with `marks` and `keep` what is configured."""
-    of_runtime = {name: fields.pop(name) for name in list(fields) if name in Runtime.__slots__}
+    of_runtime = {name: fields.pop(name) for name in list(fields) if name in Runtime._fields}
     if "marks" in fields:
         fields["configuration"] = configured(fields.pop("marks"))
     if "keep" in fields:
         fields["configuration"] = configured(keepImagesNotPulled=fields.pop("keep"))
-    return Facts(**{**IN_ORDER, "runtime": replace(RUNTIME, **of_runtime), **fields})
+    return Facts(**{**IN_ORDER, "runtime": RUNTIME._replace(**of_runtime), **fields})
 
 
 def unknown(**fields: Any) -> Facts:
@@ -150,7 +149,7 @@ def unknown(**fields: Any) -> Facts:
         "endpoint": "",
         "snapshotters": {},
     }
-    return replace(node(), **{**nothing, **usual, "inotify_used": 0, **fields})
+    return node()._replace(**{**nothing, **usual, "inotify_used": 0, **fields})
 
 
 def of_version(name: str, version: str, **fields: Any) -> Facts:
@@ -160,7 +159,7 @@ def of_version(name: str, version: str, **fields: Any) -> Facts:
 def holding(*references: str, age_seconds: float = 3600.0) -> Facts:
     """With one container: what it says of its image, and how long ago it was created."""
     one = container("4711", references=references, age_seconds=age_seconds)
-    return node(listing=replace(LISTING, containers=(one,)))
+    return node(listing=LISTING._replace(containers=(one,)))
 
 
 def with_rows(
@@ -176,8 +175,8 @@ def with_rows(
     cache = FilesystemIdentity("/buildcache", 2, "/dev/sdb", "ext4"), filesystem()
     signals = {**SEEN.signals, CACHE: observation(CACHE, 5 * GIB, 10 * GIB)}
     filesystems = {**SEEN.filesystems, CACHE.filesystem: cache}
-    observations = replace(SEEN, signals=signals, filesystems=filesystems)
-    return node(configuration=configuration, observations=replace(observations, **observed))
+    observations = SEEN._replace(signals=signals, filesystems=filesystems)
+    return node(configuration=configuration, observations=observations._replace(**observed))
 
 
 def of_mount(kind: str, *options: str, observations: SignalObservations = SEEN) -> Facts:
@@ -194,11 +193,11 @@ def beside(
 
 
 def unavailable(role: FilesystemRole, reason: str) -> SignalObservations:
-    return replace(SEEN, unavailable=(Unavailable(role, reason),))
+    return SEEN._replace(unavailable=(Unavailable(role, reason),))
 
 
 DOUBT = Distrust(Why.EXCHANGED, "it was exchanged")
-SPLIT = replace(SEEN, layout=FsLayout.SPLIT)
+SPLIT = SEEN._replace(layout=FsLayout.SPLIT)
 LATE = "evictionHard: {nodefs.available: 20%}\nimageGCHighThresholdPercent: 100\n"
 PRUNES = {"buildcache.available": ["prune"]}
 
@@ -213,7 +212,7 @@ PRUNES = {"buildcache.available": ["prune"]}
         ),
         unknown(
             runtime=Runtime(records=SIDE_LOADED),
-            observations=replace(observations_of(), layout=None),
+            observations=observations_of()._replace(layout=None),
         ),
         node(keep="auto", pulls=NO_RECORDS),
         of_version("cri-o", "2.0.1"),
@@ -275,7 +274,7 @@ def nodes(path: Path) -> dict[str, Facts]:
         "of any build": of_version("containerd", "2.0.4+k3s1"),
         "the sandbox image is not known": node(listing=Listing(), sandbox_image=None),
         "it is not pinned": node(
-            listing=replace(LISTING, images=(PAUSE._replace(pinned=False), APP))
+            listing=LISTING._replace(images=(PAUSE._replace(pinned=False), APP))
         ),
         "it is not there": node(listing=Listing()),
         "an image cannot be told": holding(),
@@ -349,7 +348,7 @@ def nodes(path: Path) -> dict[str, Facts]:
         "not where it sees no split": of_version(
             "cri-o", "1.36.0", configuration=gate_off.configuration
         ),
-        "nor beside containerd": replace(gate_off, observations=SPLIT),
+        "nor beside containerd": gate_off._replace(observations=SPLIT),
         **{name: node(**fields) for name, fields in yaml.safe_load(PLAIN).items()},
     }
 

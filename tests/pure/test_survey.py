@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ def seen(used: Mapping[int, int], imagefs: int = 1) -> SignalObservations:
         for device, each in used.items()
     }
     roles = {NODEFS: (1, stats[1]), IMAGEFS: (imagefs, stats[imagefs]), CONTAINERFS: (1, stats[1])}
-    return replace(observations_of(), filesystems=seen_filesystems(roles))
+    return observations_of()._replace(filesystems=seen_filesystems(roles))
 
 
 def called(text: str) -> list[ReclaimResult]:
@@ -101,7 +100,7 @@ def having(**measured: Any) -> Measured:
         filesystems={},
         unseen=None,
     )
-    return replace(nothing, **measured)
+    return nothing._replace(**measured)
 
 
 def shares(attribution: Attribution) -> dict[str, int]:
@@ -503,12 +502,12 @@ def test_each_filesystem_is_told_once() -> None:
         FilesystemRole(role): (FilesystemIdentity(f"/{device}", device, "/dev/x", kind), stats)
         for role, (kind, device, _) in disks.items()
     }
-    seen = replace(observations_of(), filesystems=filesystems)
+    seen = observations_of()._replace(filesystems=filesystems)
     facts = filesystem_facts(
         seen, {f"/{device}": mount for _, device, mount in disks.values() if mount}
     )
     shown = [*facts_table(facts), json.dumps([to_json(each) for each in facts], indent=1)]
     expect(Path(__file__).with_name("filesystems.txt"), "\n".join(shown) + "\n")
     assert facts_table(()) == []
-    stuck = replace(seen, unavailable=(Unavailable(IMAGEFS, "no answer within 2 s"),))
+    stuck = seen._replace(unavailable=(Unavailable(IMAGEFS, "no answer within 2 s"),))
     assert set(paths_that_answer(seen)) - set(paths_that_answer(stuck)) == {"/2"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from eviction.types import Threshold, ThresholdValue
 from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState
@@ -99,8 +98,8 @@ def stats(
 def filling(fill: FillRate, rate: float) -> FillRate:
     """The same amount, which has fallen by so many units a second in three readings."""
     fall = int(rate / 10)
-    return replace(
-        fill, falls=tuple(Fall(fill.time - ago / 10, 0.1, fall) for ago in (2, 1, 0) if fall)
+    return fill._replace(
+        falls=tuple(Fall(fill.time - ago / 10, 0.1, fall) for ago in (2, 1, 0) if fall)
     )
 
 

@@ -274,7 +274,7 @@ REVERTS = (
         "an image that comes again keeps its age",
         "A12",
         RECORDS,
-        "            self.records = {\n                known: kept for known, kept in self.records.items() if known != image_id\n            }\n",
+        "            self.records = records\n",
         "",
         (
             (

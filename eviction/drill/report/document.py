@@ -55,7 +55,7 @@ class MeasuredPassJson(PassJson):
     """Since the start."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AvailableJson:
     """What was available on one filesystem."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -41,7 +41,7 @@ def planned(
     listing: Listing, pods: PodStates, policy: ContainerGCPolicy, *, pressed: bool = True
 ) -> tuple[Plan, Plan]:
     """The plans of containers and of sandboxes. `pressed`: not of a periodic pass."""
-    policy = replace(policy, evict_non_deleted_pods=pressed)
+    policy = policy._replace(evict_non_deleted_pods=pressed)
     return (
         plan_container_gc(listing, pods, policy, now_ns=NOW_NS),
         plan_sandbox_gc(listing, pods, policy, now_ns=NOW_NS),
@@ -135,7 +135,7 @@ known = st.builds(
     sources_ready=st.booleans(),
 )
 policies = st.builds(
-    ContainerGCPolicy,
+    partial(ContainerGCPolicy),  # of a named tuple it would draw all fields
     min_age_seconds=st.sampled_from([0.0, 0.0, 20.0]),
     max_per_pod_container=st.integers(-1, 3),
     max_containers=st.integers(-1, 6),
@@ -172,7 +172,7 @@ def test_with_the_guards_nothing_is_removed_that_the_kubelet_would_keep(
         ["uid-1", "uid-2", "uid-gone"] if how == "lost" else present or (), PodState()
     )
     truth = pods if cautious else PodStates(present, alive)
-    plans = planned(listing, seen, replace(policy, cautious=cautious), pressed=pressed)
+    plans = planned(listing, seen, policy._replace(cautious=cautious), pressed=pressed)
     kubelets = kubelet_removes(listing, truth, policy, pressed)
     objects = {one.id: one for one in listing.parts}
     running = {one.pod_uid for one in listing.parts if one.state not in (EXITED, NOTREADY)}
@@ -382,5 +382,5 @@ def test_a_listing_without_what_was_planned() -> None:
     """Each kind by its own ids: a container and an image of one id are two things."""
     listing = Listing((image(1),), (container("x"), container("y")), (sandbox("x"),))
     gone = [Verdict(Kind.CONTAINER, "x", "x", Action.REMOVE, Reason.POD_GONE)]
-    assert listing.without(gone) == replace(listing, containers=(listing.containers[1],))
+    assert listing.without(gone) == listing._replace(containers=(listing.containers[1],))
     assert listing.without([]) == listing

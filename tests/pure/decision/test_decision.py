@@ -89,7 +89,7 @@ def reading_of(signal: Signal, text: str, now: float) -> SignalObservation:
     amount, capacity, needed = (int(value(size).amount(0)) for size in sizes)
     time = float(told.get("at", now))
     one = observation(signal, amount, capacity, time=time, stale="stale" in words)
-    return replace(one, needed=needed)
+    return one._replace(needed=needed)
 
 
 def assert_story(story: str) -> None:
@@ -102,7 +102,7 @@ def assert_story(story: str) -> None:
     named = {name: threshold_of(text) for name, text in given.items()}
     kubelets = tuple(one for name, one in named.items() if name.startswith("kubelet"))
     ours = tuple(one for name, one in named.items() if not name.startswith("kubelet"))
-    config = replace(EvictionConfig(ours, kubelets=kubelets or None, rows=OWN_ROW), **seconds)  # type: ignore[arg-type] # as named
+    config = EvictionConfig(ours, kubelets=kubelets or None, rows=OWN_ROW)._replace(**seconds)  # type: ignore[arg-type] # as named
     state = ManagerState(config)
 
     def names(thresholds: Sequence[Threshold]) -> str:
@@ -113,7 +113,7 @@ def assert_story(story: str) -> None:
         now, layout = float(told["at"]), told.get("layout", "single")
         if "in force" in told:
             thresholds = tuple(named[name] for name in told["in force"].split())
-            state = replace(state, config=replace(state.config, thresholds=thresholds))
+            state = state._replace(config=state.config._replace(thresholds=thresholds))
         read = [
             reading_of(Signal(name), text, now)
             for name, text in told.items()
@@ -760,8 +760,8 @@ def test_polls_compare_with_the_next_mark_below_on_each_filesystem() -> None:
     seen = observed(3072, "1024", "700")
     ((path, found),) = levels_to_watch(marks, seen, {}, policy=POLICY).items()
     assert (path, found.levels, found.rates) == ("/kubelet", (2 * GIB, 700), (500.0 * MIB, 2e4))
-    images = replace(seen.signals[IMAGEFS], available=10 * GIB, filesystem=PLACES[NODEFS])
-    seen = replace(seen, signals={**seen.signals, IMAGEFS: images})
+    images = seen.signals[IMAGEFS]._replace(available=10 * GIB, filesystem=PLACES[NODEFS])
+    seen = seen._replace(signals={**seen.signals, IMAGEFS: images})
     ((path, found),) = levels_to_watch(marks, seen, {}, policy=POLICY).items()
     assert (path, found.levels) == ("/kubelet", (9 * GIB, 700))
 

@@ -239,7 +239,7 @@ class Timed(Inline):
     def _sample(self, path: str) -> Sample:
         sample = super()._sample(path)
         assert sample.identity is not None
-        return replace(sample, identity=replace(sample.identity, type=self.filesystem_type))
+        return sample._replace(identity=sample.identity._replace(type=self.filesystem_type))
 
     def _after(self, what: str, answer: Callable[[], Iterable[Event]]) -> Iterable[Event]:
         seconds = self.takes.get(what, self.takes.get(what.split()[0], 0.0))
@@ -393,7 +393,7 @@ class Site:
                 self.request["dry_run"] = True
             case ["kubelet"]:  # its mark is known, 1 MiB below the daemon's
                 kubelets = (threshold(Signal.NODEFS_AVAILABLE, "479Mi"),)
-                config = replace(self.engine.world.manager.config, kubelets=kubelets)
+                config = self.engine.world.manager.config._replace(kubelets=kubelets)
                 self.change(manager=ManagerState(config))
             case ["program"]:  # of ten minutes, for which a command has asked
                 program = Store(self.disk, "P")

@@ -173,7 +173,7 @@ def test_slow_filesystems_delay_neither_each_other_nor_the_pass_on_a_fast_one() 
     store = Store(disks["/fast"], "ABC")
     site.serves(store, name="prune")
     function = site.engine.world.functions["prune"]
-    function = replace(function, frees=FilesystemRole("fast"))
+    function = function._replace(frees=FilesystemRole("fast"))
     site.engine.located = site.engine.world.paths._replace(own=own)
     site.change(functions={"prune": function}, paths=site.engine.located)
     site.happen(", ".join(f"Read {path} 2.5" for path in slow))

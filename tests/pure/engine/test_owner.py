@@ -290,7 +290,7 @@ def test_a_defect_while_deciding_does_not_end_the_owner() -> None:
         defective = Defective(mark.value.quantity)
         defective.raising.append("defect")
         config = site.owner.world.manager.config
-        config = replace(config, thresholds=(replace(mark, value=defective),))
+        config = config._replace(thresholds=(replace(mark, value=defective),))
         site.owner.world = site.owner.world._replace(manager=ManagerState(config))
         with running(site):
             site.owner.post(LookWanted(urgent=True))

@@ -563,7 +563,7 @@ def test_a_removal_takes_no_way_that_the_table_does_not_have() -> None:
     """
     found = list[str]()
     for before, after in product(State, State):
-        claim = replace(Claim("pass", StageId(IMAGES, 1), verdict_of("A"), 0.0), state=before)
+        claim = Claim("pass", StageId(IMAGES, 1), verdict_of("A"), 0.0)._replace(state=before)
         with suppress(ValueError):
             assert moved_to(claim, after).state is after
             found.append(f"{before} {after}")

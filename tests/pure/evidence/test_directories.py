@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -186,7 +187,7 @@ directories = st.builds(
     identity=st.sampled_from([HERE, THERE]),
 )
 policies = st.builds(
-    ContainerGCPolicy,
+    partial(ContainerGCPolicy),  # of a named tuple it would draw all fields
     max_per_pod_container=st.integers(-1, 2),
     max_containers=st.integers(-1, 4),
     cautious=st.booleans(),

@@ -8,7 +8,6 @@ import os
 import socket
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -182,8 +181,7 @@ def test_a_version_before_the_one_in_use_goes_first() -> None:
         image(number, *(f"registry.test/{tag}" for tag in tags.split()), size_bytes=GIB)
         for number, tags in enumerate(("app:1", "app:2", "tool:1", "app:0 other:1"), 1)
     )
-    listing = replace(
-        LISTING,
+    listing = LISTING._replace(
         images=(new, tool, named_twice, old),
         containers=(container("c", references=(new.id,)),),
     )

@@ -7,6 +7,7 @@ Source: kubelet, `pkg/kubelet/images/image_gc_manager.go`.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any, Literal
 
@@ -180,7 +181,7 @@ def test_what_a_spec_names_and_no_image_has_is_not_pulled_yet(reference: str) ->
     """It keeps no image, whether or not the runtime was asked about it."""
     for resolved in ({}, {reference: None}):
         listed = listing(resolved=resolved)
-        assert plan(replace(listed, named_images=frozenset({reference}))) == plan(listed)
+        assert plan(listed._replace(named_images=frozenset({reference}))) == plan(listed)
 
 
 # ---- what else keeps an image
@@ -386,7 +387,7 @@ def listed_images(number: int) -> st.SearchStrategy[list[Image]]:
 
 
 listings = st.builds(
-    Listing,
+    partial(Listing),  # of a named tuple it would draw all fields
     images=st.tuples(*map(listed_images, numbers)).map(lambda each: tuple(chain(*each))),
     containers=st.lists(
         st.builds(
@@ -409,7 +410,7 @@ histories = st.dictionaries(
 )
 KEEPS = {"app:1": {"app:1"}, "app": {"app:1", "app:2"}, "*:1": {"app:1", "x:1"}, "none": set()}
 policies = st.builds(
-    ImageGCPolicy,
+    partial(ImageGCPolicy),  # of a named tuple it would draw all fields
     max_age_seconds=st.sampled_from([100.0, 500.0]),
     keep=st.sampled_from([*KEEPS, "none", "none"]).map(lambda entry: parse_keep_list([entry])),
     keep_not_pulled=st.sampled_from([True, False]),

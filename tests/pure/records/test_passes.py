@@ -54,7 +54,7 @@ GONE, FAILED, PLANNED = (
 )
 NOT_NEEDED = Outcome(VERDICT._replace(action=Action.KEEP, reason=Reason.RELIEVED))
 STAYS = Outcome(Verdict(Kind.CONTAINER, "c", "pod/app#0", Action.KEEP, Reason.RUNNING))
-PINNED = replace(STAYS, verdict=STAYS.verdict._replace(reason=Reason.PINNED))
+PINNED = STAYS._replace(verdict=STAYS.verdict._replace(reason=Reason.PINNED))
 
 
 def record(*outcomes: Outcome, **fields: Any) -> Pass:
@@ -169,7 +169,7 @@ def test_a_pass_says_that_images_went_that_the_kubelet_had_not_pulled(
     result: Outcome, says: bool
 ) -> None:
     """At the end of its reason, whatever its result."""
-    last = replace(result, verdict=VERDICT._replace(last_resort=True))
+    last = result._replace(verdict=VERDICT._replace(last_resort=True))
     words = "; nothing else was enough, so 1 image went that the kubelet had not pulled"
     for dry_run in (False, True):
         assert with_result(record(last), dry_run=dry_run).reason.endswith(words) is says
@@ -221,7 +221,7 @@ def test_a_dry_run_says_whether_what_would_go_is_enough(
         )
         for seen in (available, foreseen)
     )
-    known = replace(PLANNED, verdict=VERDICT._replace(frees_bytes=3 * MIB))
+    known = PLANNED._replace(verdict=VERDICT._replace(frees_bytes=3 * MIB))
     for outcomes, frees in (
         ((known, PLANNED), "~13.0MiB with 2 objects"),
         ((known,), "3.0MiB with 1 object"),
@@ -266,7 +266,7 @@ class Form(Document):
 def test_a_document_takes_what_is_given_then_what_the_first_record_has_then_its_default() -> None:
     """Numbers are rounded to a microsecond. What is left out is not printed, nor the `_` after a
     keyword of Python."""
-    outcome = replace(GONE, duration_seconds=0.12345678, error="lost")
+    outcome = GONE._replace(duration_seconds=0.12345678, error="lost")
     given = Form.of(outcome, GONE, VERDICT, name="given", error=LEFT_OUT)
     shown = {"name": "given", "result": "removed", "duration_seconds": 0.123457}
     assert to_json(given) == shown
@@ -280,9 +280,9 @@ def test_a_pass_is_one_json_document() -> None:
     ended), RFC 3339 in UTC with milliseconds. What is coming is where it is not zero, a mark is that
     at the present capacity, and null where that is not known."""
     where = FilesystemIdentity("/var/lib/kubelet", 7, "/dev/sda1", "ext4")
-    nodefs = replace(observation(NODEFS, GIB, time=95.0), filesystem=where, promised=5, needed=7)
+    nodefs = observation(NODEFS, GIB, time=95.0)._replace(filesystem=where, promised=5, needed=7)
     images = observation(IMAGEFS, GIB, time=100.0, stale=True)
-    seen = replace(observations_of(nodefs, images, time=100.0), wall_time=1_800_000_005.25)
+    seen = observations_of(nodefs, images, time=100.0)._replace(wall_time=1_800_000_005.25)
     soft = threshold(NODEFS, "20%", grace_seconds=1)
     passed = record(
         GONE,
@@ -312,8 +312,7 @@ def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None
     """Journald cuts at 48 KiB, and twenty such passes were kept for the control socket: now the
     first 32 removals are reported, of all of them the numbers, also where names and errors are as
     long as they may be."""
-    long = replace(
-        GONE,
+    long = GONE._replace(
         verdict=VERDICT._replace(id="sha256:" + "7" * 64, name="n" * 10_000),
         error="refused" * 1000,
     )

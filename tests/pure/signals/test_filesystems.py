@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -286,7 +285,7 @@ def test_subvolumes_are_one_filesystem_whatever_their_st_dev(tmp_path: Path) -> 
     reader = KubeletsReader(reader=disks, table=str(path))
     below = "/kubelet", "/containerd/images", "/kubelet/layers"
     assert {reader(each, 1.0).device_id for each in below} == {os.makedev(0, 45)}
-    assert reader("/home", 1.0) == replace(disks("/home", 1.0), device_id=DISK)
+    assert reader("/home", 1.0) == disks("/home", 1.0)._replace(device_id=DISK)
 
 
 # ---- one observation

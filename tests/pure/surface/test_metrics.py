@@ -26,8 +26,8 @@ from tests.pages import DOCS, words
 from tests.pure.values import GIB, MIB, image, image_id, observation, observations_of, threshold
 
 LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
-NEAR = replace(
-    observation(Signal.NODEFS_AVAILABLE, 20 * GIB, time=90.0), promised=MIB, needed=12 * GIB
+NEAR = observation(Signal.NODEFS_AVAILABLE, 20 * GIB, time=90.0)._replace(
+    promised=MIB, needed=12 * GIB
 )
 SEEN = observations_of(NEAR, observation(Signal.NODEFS_INODES_FREE, 7, 9))
 DISK = FilesystemIdentity("/", 1, "/dev/sda", "ext4")
@@ -38,10 +38,10 @@ def status_of(
 ) -> ThresholdStatusJson:
     """The status of one threshold, whose filesystem is filled like this."""
     on_disk = {
-        signal: replace(one, filesystem=DISK) for signal, one in observations.signals.items()
+        signal: one._replace(filesystem=DISK) for signal, one in observations.signals.items()
     }
     rates = {} if fill is None else {(DISK.device_id, mark.signal.counts_inodes): fill}
-    (status,) = threshold_statuses([mark], replace(observations, signals=on_disk), rates)
+    (status,) = threshold_statuses([mark], observations._replace(signals=on_disk), rates)
     return status
 
 
@@ -104,7 +104,7 @@ def test_a_scrape_after_passes_is_as_expected() -> None:
     dead = outcome(Kind.CONTAINER, Reason.OLDER_COPY)
     metrics.collected(a_pass(ReclaimResult("GarbageCollect", (dead,) * 2, remove_seconds=0.5)))
     aged = outcome(Kind.IMAGE, Reason.MAXIMUM_AGE)
-    stays = replace(aged, result=Result.IN_USE)
+    stays = aged._replace(result=Result.IN_USE)
     metrics.collected(a_pass(ReclaimResult("GarbageCollectImages", (aged, aged, stays, dead))))
     for by_us in (True, False, True):
         metrics.returned(Returned(image(1, size_bytes=3 * MIB), image_id(1), by_us, 0.0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -75,7 +74,7 @@ def relieved(signal: Signal, seconds: float | None, *kinds: str, trigger: Trigge
         0.0,
         trigger,
         observations_of(observation(signal, GIB)),
-        replace(CALM, acted_on=met),
+        CALM._replace(acted_on=met),
         functions=(ReclaimResult("DeleteUnusedImages", outcomes),),
         measured=Amounts(93 * MIB, 4711),
         result=PassResult.SATISFIED,

@@ -139,7 +139,7 @@ def test_the_words_say_whose_mark_is_crossed(
 ) -> None:
     """Ours, of 10 GiB, of which 11 are needed for what is coming; and the kubelet's where its marks
     are known. JSON tells not crossed from not known, too."""
-    seen = {NODEFS: replace(observation(NODEFS, available * GIB), needed=11 * GIB)}
+    seen = {NODEFS: observation(NODEFS, available * GIB)._replace(needed=11 * GIB)}
     why = why_met(thresholds_met([TEN], seen, enforce_min_reclaim=False), seen)
     assert conditions_in_words(conditions.split(), known, why) == words
     told = disk_pressure(conditions.split(), () if known else None)
@@ -175,7 +175,7 @@ def test_the_log_names_the_signals_and_both_amounts(
     promised: int, marks: list[Threshold], ours: str, kubelets: str | None
 ) -> None:
     """One sentence for our mark, another for the kubelet's."""
-    near = replace(observation(NODEFS, 5 * GIB), promised=promised * GIB)
+    near = observation(NODEFS, 5 * GIB)._replace(promised=promised * GIB)
     seen = observations_of(near, observation(IMAGEFS, 12 * GIB))
     said = condition_begins(NodeCondition.RECLAIM_PRESSURE, marks, seen)
     assert said == f"ReclaimPressure: {ours}"
@@ -199,10 +199,10 @@ def story(available: int, mark: Threshold, *done: ReclaimResult, **fields: Any) 
 def shown_signals() -> list[list[str]]:
     """Tables of signals in each state: by 10% of 100 GiB, without a mark, without a reading, and of
     what is only coming."""
-    coming = replace(observation(NODEFS, 5 * GIB), needed=6 * GIB, promised=GIB // 2)
+    coming = observation(NODEFS, 5 * GIB)._replace(needed=6 * GIB, promised=GIB // 2)
     on_xfs = {FilesystemRole.NODEFS: (1, replace(stats(), step_bytes=2 * GIB))}
     away = (Unavailable(FilesystemRole.IMAGEFS, "gone\naway"),)
-    none = replace(observations_of(layout=None), unavailable=away)
+    none = observations_of(layout=None)._replace(unavailable=away)
     mark, given = threshold(NODEFS, "10%"), [GIB, 50 * GIB]
     return [
         *(signals_table(observations_of(observation(NODEFS, each)), [mark]) for each in given),
@@ -210,7 +210,7 @@ def shown_signals() -> list[list[str]]:
         signals_table(observations_of(observation(NODEFS, GIB)), []),
         signals_table(none, [threshold(IMAGEFS, "15%")]),
         signals_table(
-            replace(observations_of(coming), filesystems=seen_filesystems(on_xfs)),
+            observations_of(coming)._replace(filesystems=seen_filesystems(on_xfs)),
             [threshold(NODEFS, "4Gi", min_reclaim="2Gi")],
         ),
     ]
@@ -263,7 +263,7 @@ def test_a_threshold_that_is_met_above_its_mark_is_not_called_below_it(
 ) -> None:
     """In the story of a pass, and in the event before."""
     mark = threshold(NODEFS, "60Mi", min_reclaim="20Mi")
-    seen = replace(observation(NODEFS, available * MIB), needed=needed * MIB)
+    seen = observation(NODEFS, available * MIB)._replace(needed=needed * MIB)
     record = replace(story(0, mark), observations=observations_of(seen))
     assert pass_lines(record)[0] == f"nodefs.available {sentence}"
     told = reclaiming_sentence(mark, seen)

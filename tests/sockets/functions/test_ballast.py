@@ -41,7 +41,7 @@ from tests.pure.values import MIB, SteppedClock
 
 SIZE = 4 * MIB
 CALM = Decision(frozenset(), (), None, (), None)
-PRESSURE = replace(CALM, conditions=frozenset({NodeCondition.DISK_PRESSURE}))
+PRESSURE = CALM._replace(conditions=frozenset({NodeCondition.DISK_PRESSURE}))
 
 
 @pytest.fixture
@@ -419,7 +419,7 @@ class Kept:
         mark = highest_mark(self.node.thresholds(seen.layout), seen, FilesystemRole.NODEFS)
         assert mark > 0
         found = {FilesystemRole.NODEFS: (identity, replace(stats, available_bytes=mark + room))}
-        self.keeper.observed(replace(seen, time=now, filesystems=found), decision)
+        self.keeper.observed(seen._replace(time=now, filesystems=found), decision)
         return len(self.workers.waiting) > before
 
     def makes(self, now: float, room: int = 1 << 40) -> bool:

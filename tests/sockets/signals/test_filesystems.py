@@ -46,7 +46,7 @@ def test_a_filesystem_like_btrfs_is_never_under_pressure_of_inodes(small_node: S
 
     def without_inodes(path: str, now: float) -> Reading:
         reading = read_statvfs(path, now)
-        return replace(reading, stats=replace(reading.stats, inodes_free=0, inodes_total=0))
+        return reading._replace(stats=replace(reading.stats, inodes_free=0, inodes_total=0))
 
     node = small_node.node(Signal.NODEFS_INODES_FREE, above=100, reader=without_inodes)
     node.locate()
