@@ -27,7 +27,9 @@ from reclaim.services import Runtime
 from reclaim.types import ReclaimError, RemovalFailed, Verdict
 from reclaim.workers import Workers
 from signals.clock import SystemClock
+from signals.mounts import read_mounts
 from signals.types import Signal
+from tests.conftest import MOUNTS
 from tests.nodes.small_node import SmallNode, relieve
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock
@@ -360,50 +362,136 @@ def test_a_job_that_reads_its_model_keeps_it(tmp_path: Path, runtime: Runtime, r
     assert failed == []
 
 
+CALLS = frozenset(
+    {"open", "os.link", "os.listdir", "os.remove", "os.rename", "os.rmdir", "os.scandir"}
+)
+"""What Python tells its audit hooks right before it asks the kernel."""
+
+
+class Pod:
+    """Swaps symlinks, directories, files and mounts in its cache, as its seed decides: on a thread,
+    or right before each call of the thread that made it, so that nothing is between a look and the
+    call but this."""
+
+    now: Pod | None = None
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.root, self.elsewhere = directory / "root", directory / "elsewhere"
+        self.hub = tagged(self.root / "hub")
+        model(self.elsewhere, "models--precious")
+        (self.elsewhere / "CACHEDIR.TAG").write_text(SIGNATURE)
+        (self.root / "beside").write_text("no unit")
+        self._dice = random.Random(seed)  # noqa: S311 # no secret
+        self._thread, self._bound = threading.get_ident(), False
+
+    def swap(self) -> None:
+        """One step of it, which may not be possible."""
+        unit, other = self.hub / "models--a", self.hub / "models--b"
+        precious = self.elsewhere / "models--precious"
+        with suppress(OSError, pytest.skip.Exception):  # the latter where nothing can be bound
+            match self._dice.randrange(10):
+                case 0 | 1:
+                    model(self.hub, self._dice.choice(("models--a", "models--b")))
+                case 2:
+                    unit.rename(other)
+                case 3:
+                    unit.symlink_to(precious)
+                case 4:
+                    unit.unlink()
+                case 5:
+                    self.hub.rename(self.root / "aside")
+                    self.hub.symlink_to(self.elsewhere)
+                case 6:
+                    self.hub.unlink()
+                    (self.root / "aside").rename(self.hub)
+                case 7 if not (unit.is_symlink() or self._bound):  # or it moved what is precious
+                    (unit / "blobs").rename(self.root / "blobs")
+                    (unit / "blobs").symlink_to(precious)
+                case 8:
+                    (unit / "blobs" / "y").hardlink_to(precious / "blobs" / "x")
+                case 9 if MOUNTS.available:
+                    self._bound = True
+                    bound(str(precious), str(self._dice.choice((unit, unit / "blobs"))))
+
+    def ends(self) -> None:
+        """Nothing of it stays mounted."""
+        for mount in reversed(read_mounts()):  # the later ones may hide the others
+            if mount.point.startswith(str(self.root.parent)):
+                unmount(mount.point)
+
+
+def before_a_call(event: str, arguments: tuple[object, ...]) -> None:
+    """The pod of this thread, if there is one, acts once in three calls; what it calls is not
+    told."""
+    pod = Pod.now
+    if pod is None or event not in CALLS or str(arguments[0]).startswith("/proc"):
+        return
+    if threading.get_ident() == pod._thread and pod._dice.randrange(3) == 0:
+        Pod.now = None
+        try:
+            pod.swap()
+        finally:
+            Pod.now = pod
+
+
+@pytest.mark.parametrize("seeds", [60, pytest.param(100_000, marks=pytest.mark.soak)])
+def test_whatever_a_pod_does_before_each_call_nothing_outside_its_cache_goes(
+    tmp_path: Path, runtime: Runtime, seeds: int
+) -> None:
+    """Two runs in a scene of its own for each seed; some units go, and some removals fail."""
+    sys.addaudithook(before_a_call)
+    gone = failed = 0
+    for seed in range(seeds):
+        pod = Pod(tmp_path / str(seed), seed)
+        model(pod.hub, "models--a")
+        before = content_of(pod.elsewhere)
+        try:
+            for _ in range(2):
+                Pod.now = pod
+                stage = stage_of(runtime, pod.root)
+                try:
+                    for verdict in planned(stage):
+                        if isinstance(stage.check(verdict), Ready):
+                            gone += stage.remove(verdict)
+                except ReclaimError:
+                    failed += 1
+        finally:
+            Pod.now = None
+            pod.ends()
+        assert before <= content_of(pod.elsewhere), f"seed {seed}"
+        assert (pod.root / "beside").exists(), f"seed {seed}"
+        shutil.rmtree(tmp_path / str(seed))
+    assert gone
+    assert failed
+
+
 @pytest.mark.parametrize("turns", [20, pytest.param(100_000, marks=pytest.mark.soak)])
 def test_a_pod_that_swaps_directories_loses_nothing_outside_its_cache(
     tmp_path: Path, runtime: Runtime, turns: int
 ) -> None:
-    """Symlinks, directories and files take each other's names beside the removals."""
-    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
-    hub = tagged(root / "hub")
-    model(elsewhere, "models--precious")
-    (elsewhere / "CACHEDIR.TAG").write_text(SIGNATURE)
-    before, ends = content_of(elsewhere), threading.Event()
-    dice = random.Random(7)  # noqa: S311 # no secret
+    """The same beside the removals, on a thread."""
+    pod, ends = Pod(tmp_path, 7), threading.Event()
+    before = content_of(pod.elsewhere)
 
     def swap() -> None:
         while not ends.is_set():
-            with suppress(OSError):
-                match dice.randrange(6):
-                    case 0:
-                        model(hub, "models--a")
-                    case 1:
-                        (hub / "models--a").rename(hub / "models--b")
-                    case 2:
-                        (hub / "models--a").symlink_to(elsewhere / "models--precious")
-                    case 3:
-                        (hub / "models--a").unlink()
-                    case 4:
-                        hub.rename(root / "aside")
-                        hub.symlink_to(elsewhere)
-                    case 5:
-                        hub.unlink()
-                        (root / "aside").rename(hub)
+            pod.swap()
 
-    pod = threading.Thread(target=swap)
-    pod.start()
+    thread = threading.Thread(target=swap)
+    thread.start()
     try:
         for _ in range(turns):
-            stage = stage_of(runtime, root)
+            stage = stage_of(runtime, pod.root)
             with suppress(ReclaimError):
                 for verdict in planned(stage):
                     if isinstance(stage.check(verdict), Ready):
                         stage.remove(verdict)
     finally:
         ends.set()
-        pod.join()
-    assert before <= content_of(elsewhere)
+        thread.join()
+        pod.ends()
+    assert before <= content_of(pod.elsewhere)
+    assert (pod.root / "beside").exists()
 
 
 def test_this_process_is_not_counted_and_others_are(runtime: Runtime, tmp_path: Path) -> None:
