@@ -198,11 +198,11 @@ TIB = 1 << 40
         (PULL, "MODEL ROOM --config FILE --dry-run", -MIB, False, 0, "", 0),
         (
             PULL,
-            "MODEL 1Ti --config FILE --now",
+            "MODEL 64Mi --config FILE --now",
             -MIB,
             False,
             1,
-            "MODEL is not pulled: reclaimd exited with 1, so 1Ti is",
+            "MODEL is not pulled: reclaimd exited with 1, so 64Mi is",
             4,
         ),
         (

@@ -172,7 +172,8 @@ DOCUMENTS: dict[str, Any] = json.loads((EARLIER / "documents.json").read_text())
 WENT = {"order", "released", "jumped", "xfs_helper"}  # fields, with the rules that they were about
 WENT_FROM_FILE = ("xfsHelperSocket", "terminatedPods", "terminatedPodAge")
 CAME = """events_dropped listener_failures next_look_seconds next_look_why lead_seconds
-reload_problem warnings quota went kubelet_version regret defaults by reclaimable"""  # fields of later versions
+reload_problem warnings quota went kubelet_version regret defaults by reclaimable ladder
+pause_left_seconds"""  # fields of later versions
 
 
 def without(document: Any, names: set[str]) -> Any:

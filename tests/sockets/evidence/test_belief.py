@@ -341,7 +341,7 @@ def reclaim(file: str, *how: str) -> None:
 
 @pytest.mark.regression
 def test_the_plan_says_why_nothing_is_gone(doubtful: Doubtful) -> None:
-    """In its last line, in JSON, and as the reason of each object; without a doubt there is no such
+    """In the line before its verdict, in JSON, and as the reason of each object; without a doubt there is no such
     line. To `doctor` it is a problem, as are a directory that cannot be read and a directory of logs
     that is a symlink."""
     file = doubtful.file()
@@ -358,7 +358,7 @@ def test_the_plan_says_why_nothing_is_gone(doubtful: Doubtful) -> None:
     (kept,) = [each for each in document["kept"] if each["id"] == doubtful.dead]
     assert kept["reason"] == "pod_unknown"
     process = reclaimd_here("plan", "--config", file)
-    assert process.stdout.splitlines()[-1] == f"pods: {doubtful.sentence}"
+    assert process.stdout.splitlines()[-2] == f"pods: {doubtful.sentence}"
     assert process.returncode == 0
     assert findings(file) == {"pod-directories": doubtful.sentence}
     doubtful.pods.rename(doubtful.pods.with_name("away"))

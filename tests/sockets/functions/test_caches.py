@@ -409,7 +409,7 @@ class Pod:
                     (unit / "blobs").symlink_to(precious)
                 case 8:
                     (unit / "blobs" / "y").hardlink_to(precious / "blobs" / "x")
-                case 9 if MOUNTS.available:
+                case 9 if MOUNTS.available and not self._bound:
                     self._bound = True
                     bound(str(precious), str(self._dice.choice((unit, unit / "blobs"))))
 
