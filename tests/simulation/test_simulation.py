@@ -40,9 +40,9 @@ def simulation(*arguments: str, tree: Path = ROOT) -> subprocess.CompletedProces
 @pytest.mark.timeout(300)
 def test_nothing_that_must_not_happen_happens() -> None:
     """Some seeds; a failing one is told with the command that repeats it."""
-    ran = simulation("--from", "1", "--runs", "4", "--hours", HOURS, "--no-shrink")
+    ran = simulation("--from", "1", "--runs", "2", "--hours", HOURS, "--no-shrink")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "4 ends relieved" in ran.stdout
+    assert "2 ends relieved" in ran.stdout
     assert " removals" in ran.stdout
 
 
@@ -52,7 +52,7 @@ def test_a_seed_is_a_run() -> None:
     another seed another one.
     """
     first, again, other = (
-        simulation(seed, "--hours", "0.05").stdout.splitlines()[0] for seed in ("3", "3", "4")
+        simulation(seed, "--hours", "0.02").stdout.splitlines()[0] for seed in ("3", "3", "4")
     )
     assert first == again
     assert len(first.split()[-1]) == 64

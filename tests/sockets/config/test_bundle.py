@@ -243,12 +243,26 @@ def opt_of(root: OwnRoot) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("words", "there", "step"),
     [
-        ("/opt/reclaimd /opt/reclaimd.old", ["reclaimd", "reclaimd.new"], "files"),
-        ("/opt/reclaimd.new /opt/reclaimd", ["reclaimd.new", "reclaimd.old"], "files"),
-        ("/opt/reclaimd.new /opt/reclaimd", ["reclaimd.new", "reclaimd.old"], "program"),
-        ("-rf /opt/reclaimd.old", ["reclaimd", "reclaimd.old"], "files"),
+        pytest.param(
+            *("/opt/reclaimd /opt/reclaimd.old", ["reclaimd", "reclaimd.new"], "files"),
+            id="before",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            *("/opt/reclaimd.new /opt/reclaimd", ["reclaimd.new", "reclaimd.old"], "files"),
+            id="between",
+        ),
+        pytest.param(
+            *("/opt/reclaimd.new /opt/reclaimd", ["reclaimd.new", "reclaimd.old"], "program"),
+            id="between, upgraded once more",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            *("-rf /opt/reclaimd.old", ["reclaimd", "reclaimd.old"], "files"),
+            id="after",
+            marks=pytest.mark.soak,
+        ),
     ],
-    ids=["before", "between", "between, upgraded once more", "after"],
 )
 def test_an_upgrade_that_is_killed_while_it_changes_environments_is_mended_by_the_next_run(
     root: OwnRoot, words: str, there: list[str], step: str

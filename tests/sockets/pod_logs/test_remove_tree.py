@@ -408,7 +408,7 @@ def remove_what_is_swapped(tmp_path: Path, canary: Canary, times: int) -> None:
                     fooled += error.errno in (errno.ELOOP, errno.ENOTDIR)
                     raise
 
-            while swaps < times and time.monotonic() < deadline:
+            while (swaps < times or fooled <= rounds) and time.monotonic() < deadline:
                 plant_pairs(arena, canary.path)
                 begun = swapped()
                 result = remove_tree(directory, b"doomed", open_directory=late)
