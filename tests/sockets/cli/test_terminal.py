@@ -327,7 +327,7 @@ def test_what_top_draws_and_what_its_keys_do(small_node: SmallNode, terminal: Te
     the next one goes, p pauses and resumes; an arrow is no key. A fill is relieved meanwhile."""
     small_node.add_images(3, shared_bytes=MIB)
     small_node.run(small_node.run_pod("web"))
-    small_node.gone_pod("gone")
+    small_node.runtime.age(small_node.gone_pod("gone"), 2.0)  # for an age with seconds
     kubelets = small_node.disk.parent / "kubelet.yaml"
     head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
     kubelets.write_text(f"{head}evictionHard: {{nodefs.available: 10%, imagefs.available: 5%}}\n")
@@ -337,15 +337,17 @@ def test_what_top_draws_and_what_its_keys_do(small_node: SmallNode, terminal: Te
     screens: dict[bytes, str] = {}
 
     def press(keys: bytes, *shown: str, hidden: str = "is being asked") -> None:
-        """A screen has these texts then."""
+        """A screen has these texts then, while the daemon is at rest: it is asked again what goes
+        next after half a minute, which says so."""
 
         def there() -> bool:
-            *_, screen, _ = "", "", *terminal.screens()
-            return all(each in screen for each in shown) and hidden not in screen
+            *_, screens[keys], _ = "", "", *terminal.screens()
+            screen = screens[keys]
+            rests = "planning a dry run" not in screen and hidden not in screen
+            return rests and all(each in screen for each in shown)
 
         os.write(terminal.master, keys)
         assert came_true(there), terminal.screens()[-1]
-        *_, screens[keys], _ = terminal.screens()
 
     with Daemon("--config", file) as daemon:
         assert came_true(lambda: located(file))
