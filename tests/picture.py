@@ -15,7 +15,7 @@ from eviction.drill.report.timeline import (
     WIDTH,
     html_text,
 )
-from eviction.wording.log import escaped
+from eviction.printable import escaped
 
 NAMESPACE = "http://www.w3.org/2000/svg"
 PROSE = 0.54 * FONT  # usual fonts are no wider in sentences

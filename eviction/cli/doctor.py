@@ -12,8 +12,8 @@ from eviction.cli.parser import OUTPUT
 from eviction.doctor.checks import examine
 from eviction.doctor.facts import facts_of
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
+from eviction.printable import escaped
 from eviction.wording.configuration_warnings import Finding, risk
-from eviction.wording.log import escaped
 from signals.quantity import counted
 
 OPTIONS = OUTPUT

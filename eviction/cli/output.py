@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from eviction.cli.progress import mention, print_message
 from eviction.cli.streams import write_out
 from eviction.exit_codes import EXIT_READING
+from eviction.printable import escaped
 from eviction.records.json_shapes import to_json
-from eviction.wording.log import escaped
 from signals.quantity import reason_of
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from eviction.cli.progress import Progress
 from eviction.cli.status import lines
 from eviction.cli.streams import write_out
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
-from eviction.wording.log import escaped
+from eviction.printable import escaped
 
 HOME_AND_CLEAR = "\x1b[H\x1b[J"
 # without the cursor, and with it

@@ -14,9 +14,9 @@ from rich.text import Text
 from eviction.cli.client import Client, NotAskedError
 from eviction.cli.output import wrap_lines
 from eviction.cli.status import lines
-from eviction.records.json_shapes import Json
+from eviction.printable import escaped
+from eviction.records.json_shapes import Json, shortened
 from eviction.wording.bars import bar, sparkline
-from eviction.wording.log import escaped
 from eviction.wording.tables import table
 from signals.quantity import format_bytes, format_duration
 from signals.types import INODES_FREE
@@ -110,13 +110,11 @@ class TopScreen:
             (since, before), (now, _) = levels[-2:][0], levels[-1]
             rate = round(max(before - available, 0) / max(now - since, 1.0))
             filesystem, _, what = signal.partition(".")
-            if len(filesystem) > LONGEST_NAME:
-                filesystem = f"{filesystem[: LONGEST_NAME - 1]}…"
             inodes = what == INODES_FREE
             number = str if inodes else format_bytes
             rows.append(
                 [
-                    "  inodes" if inodes else filesystem,
+                    "  inodes" if inodes else shortened(filesystem, LONGEST_NAME),
                     bar(available, seen["capacity"], marks),
                     "stale" if seen["stale"] else number(available),
                     sparkline([-left for _, left in levels], seen["capacity"]),

@@ -70,18 +70,20 @@ def watch_kubelet(
     over or the process is to stop.
 
     `address`: None: nobody is asked. `healthy`: called once, when it has answered. `tell`: told
-    what follows if it does not answer at once. Raises NoThread.
+    what follows if it does not answer at once, or nobody is asked. Raises NoThread.
     """
 
     def watch() -> None:
         until = time.monotonic() + seconds
         if not (answers := kubelet_is_healthy(address)):
-            tell(held_off_sentence(seconds, asked=address is not None))
+            tell(held_off_sentence(seconds, asked=True))
         while not answers and time.monotonic() < until and not stopping.is_set():
             stopping.wait(RETRY_SECONDS)
             answers = kubelet_is_healthy(address)
         if answers:
             healthy()
 
-    if seconds > 0:
+    if seconds > 0 and address is None:
+        tell(held_off_sentence(seconds, asked=False))
+    elif seconds > 0:
         Workers("the kubelet's /healthz", 1).run(watch)

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from eviction.decision.thresholds import is_coming, short_of_min_reclaim
+from eviction.printable import escaped
 from eviction.records.attribution import Attribution
 from eviction.records.json_shapes import Count, shortened
 from eviction.records.pass_json import MOST_REPORTED
 from eviction.records.passes import Pass, PassResult, remarks_on
 from eviction.types import Threshold
-from eviction.wording.log import escaped
 from eviction.wording.tables import against_its_mark, amount, table
 from reclaim.types import Kind, Outcome, Reason, Result
 from signals.quantity import counted, format_bytes, format_duration

@@ -28,7 +28,7 @@ from functools import partial, partialmethod
 from queue import SimpleQueue
 from typing import Any, TextIO
 
-from eviction.printable import escaped as escaped
+from eviction.printable import escaped
 from eviction.records.observations_json import timestamp
 from reclaim.workers import Workers
 from signals.clock import Clock

@@ -22,9 +22,9 @@ from eviction.decision.thresholds import (
     thresholds_met,
     usable,
 )
+from eviction.printable import escaped
 from eviction.records.json_shapes import shortened
 from eviction.types import NodeCondition, Threshold
-from eviction.wording.log import escaped
 from signals.quantity import counted, format_bytes, format_duration
 from signals.types import (
     INODES_FREE,

@@ -77,9 +77,11 @@ def _file(device: bytes, inode: bytes) -> tuple[int, int]:
 
 def _sees_all(runtime_path: str) -> bool:
     table = read_mounts()
-    if _is_hidepid(table):
-        return False
-    return _is_first_namespace() or bool(table and runtime_path and pid_behind(runtime_path) > 0)
+    if not hides_processes(table):
+        return True
+    mount = mount_holding(PROC, table)
+    shown = mount is not None and mount.option("hidepid") in SHOWN_TO_ALL
+    return shown and bool(runtime_path) and pid_behind(runtime_path) > 0
 
 
 def pid_behind(path: str) -> int:
@@ -95,13 +97,7 @@ def pid_behind(path: str) -> int:
 
 def hides_processes(table: Sequence[Mount]) -> bool:
     """Whether this `/proc` may hide processes of the node. Raises OSError without a `/proc`."""
-    return _is_hidepid(table) or not _is_first_namespace()
-
-
-def _is_hidepid(table: Sequence[Mount]) -> bool:
     mount = mount_holding(PROC, table)
-    return mount is not None and mount.option("hidepid") not in SHOWN_TO_ALL
-
-
-def _is_first_namespace() -> bool:
-    return os.path.basename(os.path.realpath(f"{PROC}/self/ns/pid")) == FIRST_PID_NAMESPACE
+    if mount is not None and mount.option("hidepid") not in SHOWN_TO_ALL:
+        return True
+    return os.path.basename(os.path.realpath(f"{PROC}/self/ns/pid")) != FIRST_PID_NAMESPACE

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from eviction.drill.report.document import DrillReportJson, MeasuredPassJson
 from eviction.drill.report.lines import before_rows, story_rows
 from eviction.drill.report.timeline import CLASSES, COLOURS, FONTS, html_text, timeline
-from eviction.wording.log import escaped
+from eviction.printable import escaped
 from signals.quantity import format_duration
 
 STYLE = f"""{COLOURS}

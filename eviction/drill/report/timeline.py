@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from eviction.drill.measurements import PLURALS, ConditionPeriod
 from eviction.drill.report.document import DrillReportJson, mark_text
 from eviction.drill.schedule import PressurePeriod
+from eviction.printable import escaped
 from eviction.types import NodeCondition
-from eviction.wording.log import escaped
 from signals.quantity import format_bytes, format_duration
 
 WIDTH = 880.0

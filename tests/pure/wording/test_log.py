@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.wording.log import Level, Log, escaped, goes_to_journal
+from eviction.printable import escaped
+from eviction.wording.log import Level, Log, goes_to_journal
 
 WALL = 1_800_000_000.25
 HOSTILE = "a\nb\r\x1b[2J\x00\x7f\x85\u2028\u202e\t"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from eviction.configuration.effective import load
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.decision.thresholds import thresholds_met
+from eviction.printable import escaped
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Decision, NodeCondition, Threshold
 from eviction.wording.bars import bar, sparkline
@@ -30,7 +31,6 @@ from eviction.wording.explain import (
     reclaiming_sentence,
     unreachable_sentences,
 )
-from eviction.wording.log import escaped
 from eviction.wording.status import hanging_sentences
 from eviction.wording.tables import (
     LEFT_OUT_FIRST,
