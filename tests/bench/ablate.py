@@ -9,8 +9,8 @@ Every fill is added to FILE as soon as it has ended; the table is of all that ar
 `--runs 0` prints it alone.
 
 `RULES` says how the daemon is started without a rule: a field of the configuration where there is
-one, else attributes of its modules (`without`). Several are left out together by `RULE+RULE`. A
-rule that is gone from the engine goes from here.
+one, else attributes of its modules (`without`). Several are left out together by `RULE+RULE`;
+`reclaimd` leaves out all of it. A rule that is gone from the engine goes from here.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,10 @@ from tests.bench.beside import VARIABLE, known_to_both
 from tests.bench.effort import Effort, effort_of
 from tests.bench.fills import FillKind
 from tests.bench.measure import figure
-from tests.bench.ring import SCENES, WITH_HINT, Fought, Ring, StartDaemon, ring
+from tests.bench.ring import NOBODY, SCENES, WITH_HINT, Fought, Ring, StartResponder, ring
 from tests.bench.without import find
-from tests.real_node.conftest import what_is_missing
+from tests.real_node.conftest import CONTAINERD_TOOLS, what_is_missing
+from tests.real_node.crio import crio_tools
 from tests.reclaimd_process import Daemon
 from tests.repository import ROOT
 
@@ -43,7 +45,8 @@ FILESYSTEMS = ("ext4", "xfs")
 ALL_FILESYSTEMS = (*FILESYSTEMS, WITH_HINT, "btrfs")
 RATES = (100, 400)
 RUNS = 20
-NOTHING, OTHER = "nothing", "another version"
+RUNTIMES = {"containerd": CONTAINERD_TOOLS, "crio": crio_tools()}
+NOTHING, OTHER, RECLAIMD = "nothing", "another version", "reclaimd"
 REPORT = Path("report/ablate.json")
 CHILD = (sys.executable, "-m", "tests.bench.without")
 HEAD = [
@@ -90,13 +93,13 @@ def main(arguments: Sequence[str]) -> int:
     """Fills, prints. Returns 1 where no real node can be built, 2 for what is not known."""
     effort = effort_of()
     asked = _parser(effort).parse_args(arguments)
-    if asked.runs and (missing := what_is_missing()):
+    if asked.runs and (missing := what_is_missing(RUNTIMES[asked.runtime])):
         print(missing, file=sys.stderr)
         return 1
     _check(asked.rules or ARMS)
     fills: list[dict[str, Any]] = json.loads(asked.to.read_text()) if asked.to.exists() else []
     for filesystem in (asked.filesystem or FILESYSTEMS) if asked.runs else ():
-        with ring(filesystem, SCENES[asked.disk](effort)) as on:
+        with ring(filesystem, SCENES[asked.disk](effort), asked.runtime) as on:
             for fill in _fills(on, filesystem, asked):
                 print(_line(fill), file=sys.stderr)
                 fills.append(fill)
@@ -113,6 +116,12 @@ def _parser(effort: Effort) -> argparse.ArgumentParser:
         choices=ALL_FILESYSTEMS,
         action="append",
         help=f"may be repeated {FILESYSTEMS}",
+    )
+    parser.add_argument(
+        "--runtime",
+        choices=[name for name, tools in RUNTIMES.items() if tools],
+        default="containerd",
+        help="crio needs CRIO=/path/crio, pinns beside it",
     )
     parser.add_argument("--disk", choices=SCENES, default="small", help="6 or 40 GiB (small)")
     parser.add_argument(
@@ -137,9 +146,9 @@ def _parser(effort: Effort) -> argparse.ArgumentParser:
 
 def _known(names: str) -> str:
     """One argument. Raises ArgumentTypeError."""
-    if unknown := set(names.split(TOGETHER)) - RULES.keys():
+    if unknown := set(names.split(TOGETHER)) - {*RULES, RECLAIMD}:
         raise argparse.ArgumentTypeError(
-            f"no rule {', '.join(sorted(unknown))}; there are {', '.join(RULES)}"
+            f"no rule {', '.join(sorted(unknown))}; there are {', '.join(RULES)}, {RECLAIMD}"
         )
     return names
 
@@ -149,7 +158,9 @@ def _check(names: Sequence[str]) -> None:
 
     Raises ImportError or AttributeError.
     """
-    for rule in (RULES[each] for name in names for each in name.split(TOGETHER)):
+    for rule in (
+        RULES[each] for name in names if name != RECLAIMD for each in name.split(TOGETHER)
+    ):
         for target in rule.attributes:
             find(target)
 
@@ -168,6 +179,7 @@ def _fills(on: Ring, filesystem: str, asked: argparse.Namespace) -> Iterator[dic
                 for without, start, fields in arms[first:] + arms[:first]:
                     where = {
                         "disk": asked.disk,
+                        "runtime": asked.runtime,
                         "writers": asked.writers,
                         "filesystem": filesystem,
                         "rate": rate,
@@ -179,7 +191,7 @@ def _fills(on: Ring, filesystem: str, asked: argparse.Namespace) -> Iterator[dic
 
 
 def _fought(
-    on: Ring, where: Mapping[str, Any], start: StartDaemon, fields: Mapping[str, object]
+    on: Ring, where: Mapping[str, Any], start: StartResponder, fields: Mapping[str, object]
 ) -> dict[str, Any]:
     began = time.monotonic()
     kind = FillKind(where["fill"])
@@ -189,12 +201,15 @@ def _fought(
 
 def _arms(
     filesystem: str, names: Sequence[str]
-) -> Iterator[tuple[str, StartDaemon, Mapping[str, object]]]:
+) -> Iterator[tuple[str, StartResponder, Mapping[str, object]]]:
     """Who fights: the engine as it is, without each of these rules, and another
     version where there is one.
     """
     yield NOTHING, _daemon({}), {}
     for name in names or ARMS:
+        if name == RECLAIMD:
+            yield name, lambda configuration: nullcontext(NOBODY), {}
+            continue
         rules = [RULES[each] for each in name.split(TOGETHER)]
         if all(filesystem in rule.filesystems for rule in rules):
             attributes = {
@@ -213,7 +228,7 @@ def _arms(
         )
 
 
-def _daemon(attributes: Mapping[str, str]) -> StartDaemon:
+def _daemon(attributes: Mapping[str, str]) -> StartResponder:
     return lambda configuration: Daemon(
         "--config", configuration, before=CHILD, program=json.dumps(attributes)
     )
@@ -279,7 +294,8 @@ def sentence(fills: Sequence[Mapping[str, Any]]) -> str:
 def _where(fill: Mapping[str, Any]) -> str:
     disk = fill.get("disk", "small")  # in older files all are
     beside = f", beside {writers} writers" if (writers := fill.get("writers")) else ""
-    return f"{disk} disk, {fill['filesystem']}, {fill['rate']} MiB/s, {fill['fill']}{beside}"
+    runtime = fill.get("runtime", "containerd")
+    return f"{disk} disk, {runtime}, {fill['filesystem']}, {fill['rate']} MiB/s, {fill['fill']}{beside}"
 
 
 def _cells(arm: str, fills: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.real_node.fill import STEPS_PER_SECOND, Fill, fill_bytes
 
 MIB = 1 << 20
+ROUND_MIB = 64  # that another writer overwrites before it waits for the disk
 
 
 class FillKind(StrEnum):
@@ -49,13 +50,22 @@ def fill(kind: FillKind, directory: Path, bytes_a_second: int, most_bytes: int) 
 
 
 @contextmanager
-def other_writers(directory: Path, count: int) -> Iterator[None]:
-    """So many processes that each overwrite a file of their own until the `with` block ends."""
+def other_writers(directory: Path, count: int) -> Iterator[Callable[[], float | None]]:
+    """So many processes that each overwrite a file of their own until the `with` block ends. What
+    it gives says how many MiB a second each has got to the disk so far; None if there are none."""
     directory.mkdir()
     command = [sys.executable, "-m", "tests.bench.fills"]
-    writers = [subprocess.Popen([*command, str(directory / str(n))]) for n in range(count)]
+    began = time.monotonic()
+    files = [directory / str(number) for number in range(count)]
+    writers = [subprocess.Popen([*command, str(file)]) for file in files]
+
+    def mib_per_second() -> float | None:
+        rounds = sum(file.with_suffix(".rounds").stat().st_size for file in files)
+        seconds = time.monotonic() - began
+        return round(rounds * ROUND_MIB / seconds / count, 1) if count else None
+
     try:
-        yield
+        yield mib_per_second
     finally:
         for writer in writers:
             writer.kill()
@@ -63,17 +73,22 @@ def other_writers(directory: Path, count: int) -> Iterator[None]:
 
 
 def overwrite(file: str) -> None:
-    """Overwrites 512 MiB again and again, 100 MiB a second, and waits for the disk each time."""
+    """Overwrites 64 MiB again and again, 100 MiB a second, and waits for the disk each time; a
+    file beside it has a byte for each time."""
     block = os.urandom(MIB)
     began = time.monotonic()
     written = 0
-    with open(file, "xb", buffering=0) as opened:
+    with (
+        open(file, "xb", buffering=0) as opened,
+        open(f"{file}.rounds", "xb", buffering=0) as rounds,
+    ):
         while True:
             opened.seek(0)
-            for _ in range(512):
+            for _ in range(ROUND_MIB):
                 written += opened.write(block)
                 _keep_pace(began, written, 100 * MIB)
             os.fdatasync(opened.fileno())
+            rounds.write(b".")
 
 
 def write_files(

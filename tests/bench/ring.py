@@ -14,11 +14,13 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Protocol
 
 from reclaim.xfs_hint import set_inherited_hint
 from tests.background import Background
@@ -27,9 +29,10 @@ from tests.bench.effort import Effort
 from tests.bench.fills import FillKind, fill, other_writers
 from tests.bench.measure import MIB
 from tests.nodes.real_node import GIB, RealNode, running_node
+from tests.real_node.crio import crio_program
 from tests.real_node.fill import Fill, fill_bytes
 from tests.real_node.loopfs import run_tool
-from tests.reclaimd_process import Daemon, came_true, write_configuration
+from tests.reclaimd_process import came_true, write_configuration
 
 KUBELETS_PERCENT = {"nodefs.available": 10, "imagefs.available": 15}  # its defaults
 KUBELETS_MARK, OUR_MARK, GOAL = 15, 20, 22  # percent: our margin is 5, and the minimum reclaim 2
@@ -43,9 +46,9 @@ WITH_HINT = "xfs-hint"
 
 @dataclass(frozen=True)
 class Scene:
-    """A disk, what can be reclaimed on it, and a fill. `before_bytes`: from its beginning to our
-    mark; 0: what it writes in a second. `below_bytes`: how far below our mark it ends without
-    relief."""
+    """A disk, what can be reclaimed on it, and a fill. `image_bytes`: that each image holds there.
+    `before_bytes`: from its beginning to our mark; 0: what it writes in a second. `below_bytes`:
+    how far below our mark it ends without relief."""
 
     disk_bytes: int
     images: int
@@ -61,21 +64,30 @@ class Scene:
 
 def small(effort: Effort) -> Scene:
     """6 GiB, which one burst fills; half as far again below our mark as the kubelet's is."""
-    images, image_bytes = effort.large.images, effort.large.image_bytes
-    below = min(450 * MIB, images * image_bytes * ON_DISK // 4)
+    images, image_bytes = effort.large.images, effort.large.image_bytes * ON_DISK
+    below = min(450 * MIB, images * image_bytes // 4)
     return Scene(6 * GIB, images, image_bytes, effort.dead, 0, below)
 
 
 def large(effort: Effort) -> Scene:
     """40 GiB, of which 5 GiB can be reclaimed; the fill's file has 3 GiB at our mark, and 5.2 GiB
     at its end, which is 252 MiB below the kubelet's. On XFS a step of 4 GiB lies between."""
-    return Scene(40 * GIB, 40, 64 * MIB, min(effort.dead, 50), 3 * GIB, 2300 * MIB)
+    return Scene(40 * GIB, 40, 128 * MIB, min(effort.dead, 50), 3 * GIB, 2300 * MIB)
 
 
 SCENES = {"small": small, "large": large}
 
-StartDaemon = Callable[[str], Daemon]
-"""Starts the daemon with this configuration file."""
+
+class Responder(Protocol):
+    """Who relieves the node; `passes` are those that have ended."""
+
+    @property
+    def passes(self) -> Sequence[object]: ...
+
+
+StartResponder = Callable[[str], AbstractContextManager[Responder]]
+"""Starts it with this configuration file of reclaimd's."""
+NOBODY = SimpleNamespace(passes=())
 
 
 @dataclass(frozen=True)
@@ -84,7 +96,8 @@ class Fought:
     nothing was freed. `lowest_mib`: above the kubelet's mark, negative below it.
     `pressure_seconds`: spent below it, at any reading. `beyond_mib`: the most that was
     available after our mark, also with the fill's files closed, beyond what was to be reached;
-    0 if no pass went as far, as the fill went on."""
+    0 if no pass went as far, as the fill went on. `others_mib_s`: what each of the other writers
+    has written and got to the disk, a second."""
 
     first_byte_ms: float | None
     lowest_mib: float
@@ -96,6 +109,7 @@ class Fought:
     containers_left: int
     beyond_mib: float
     passes: int
+    others_mib_s: float | None
 
 
 class Sampler(Background):
@@ -159,7 +173,7 @@ class Ring:
         self,
         kind: FillKind,
         rate_mib: int,
-        start: StartDaemon,
+        start: StartResponder,
         without_fields: Mapping[str, object] | None = None,
         writers: int = 0,
     ) -> Fought:
@@ -177,7 +191,7 @@ class Ring:
         images, containers = len(crowd.unused()), len(crowd.containers())
         configuration = self._configuration(dict(without_fields or {}))
         try:
-            with other_writers(disk / "others", writers), start(configuration) as daemon:
+            with other_writers(disk / "others", writers) as others, start(configuration) as who:
                 time.sleep(SETTLED_SECONDS)
                 filling = fill(
                     kind,
@@ -188,12 +202,13 @@ class Ring:
                 try:
                     with Sampler(disk, filling) as sampler:
                         filling.process.wait(WITHIN_SECONDS)
-                        relieved = came_true(
+                        relieved = who is not NOBODY and came_true(
                             lambda: node.filesystem.available_bytes() >= ours, WITHIN_SECONDS
                         )
-                        _wait_until_quiet(daemon)
+                        _wait_until_quiet(who)
                 finally:
                     filling.stop()
+                others_mib_s = others()
             most = max(node.filesystem.available_bytes(), sampler.most_after(ours))
         finally:
             for name in ("fill", "ballast", "others"):
@@ -211,7 +226,8 @@ class Ring:
             containers_lost=containers - dead,
             containers_left=dead,
             beyond_mib=round(max(most - goal, 0) / MIB, 1),
-            passes=len(daemon.passes),
+            passes=len(who.passes),
+            others_mib_s=others_mib_s,
         )
 
     def _configuration(self, fields: dict[str, object]) -> str:
@@ -232,25 +248,28 @@ class Ring:
         return str(write_configuration(path / "reclaimd.yaml", **{**usual, **fields}))
 
 
-def _wait_until_quiet(daemon: Daemon) -> None:
+def _wait_until_quiet(who: Responder) -> None:
     """Until no pass has ended for a second."""
-    since, seen = time.monotonic(), len(daemon.passes)
+    since, seen = time.monotonic(), len(who.passes)
     while time.monotonic() - since < QUIET_SECONDS:
         time.sleep(0.05)
-        if len(daemon.passes) != seen:
-            since, seen = time.monotonic(), len(daemon.passes)
+        if len(who.passes) != seen:
+            since, seen = time.monotonic(), len(who.passes)
 
 
 @contextmanager
-def ring(filesystem: str, scene: Scene) -> Iterator[Ring]:
-    """A new node on this type of filesystem, or on XFS `WITH_HINT`; all of it is gone on exit."""
+def ring(filesystem: str, scene: Scene, runtime: str = "containerd") -> Iterator[Ring]:
+    """A new node on this type of filesystem, or on XFS `WITH_HINT`, with containerd or the CRI-O
+    that `CRIO` names; all of it is gone on exit."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         fstype = "xfs" if filesystem == WITH_HINT else filesystem
+        crio = crio_program() if runtime == "crio" else None
         node = stack.enter_context(
-            running_node(directory / "node", scene.disk_bytes, fstype=fstype)
+            running_node(directory / "node", scene.disk_bytes, fstype=fstype, crio=crio)
         )
         if filesystem == WITH_HINT:
             set_inherited_hint(str(node.mountpoint), MIB, "xfs")
-        crowd = Crowd(node, scene.dead, scene.images, scene.image_bytes)
+        image_bytes = scene.image_bytes // (1 if crio else ON_DISK)
+        crowd = Crowd(node, scene.dead, scene.images, image_bytes)
         yield Ring(node, crowd, scene, directory)
