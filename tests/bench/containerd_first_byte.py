@@ -43,6 +43,7 @@ COPIES = 5  # of each container
 MADE_AT_ONCE = 4
 IMPORTED_AT_ONCE = 20
 ON_DISK = 2  # containerd keeps what it imported and what it unpacked
+APP = "reclaimd.test/app:1"
 UNUSED = "reclaimd.test/unused"
 SHORTLY_BEFORE_SECONDS = 0.24  # from the start of a fill to the mark
 SETTLED_SECONDS = 1.5
@@ -76,7 +77,7 @@ class Crowd:
 
     def __init__(self, node: RealNode, dead: int, images: int, image_bytes: int = IMAGE_BYTES):
         self.node, self._dead, self._images, self._image_bytes = node, dead, images, image_bytes
-        self._app = node.import_image(Image("reclaimd.test/app:1", (BASE,)))
+        node.import_image(Image(APP, (BASE,)))
         self._numbers = count()
         for number in range(PODS):
             self._add_pod(dead // PODS, gone=number < PODS // 2)
@@ -114,7 +115,7 @@ class Crowd:
 
         def one(number: int) -> None:
             copy, attempt = divmod(number, COPIES)
-            run_to_end(self.node, pod, f"container-{copy}", self._app, "exit 0", attempt)
+            run_to_end(self.node, pod, f"container-{copy}", APP, "exit 0", attempt)
 
         with ThreadPoolExecutor(MADE_AT_ONCE) as pool:
             list(pool.map(one, range(containers)))
