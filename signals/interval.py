@@ -29,7 +29,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from signals.types import Poll
+from signals.types import FsStats, Poll
 
 HALF_LIFE_SECONDS = 60.0  # of the fastest observed fill: a burst may well come back within minutes
 SHORTEST_SECONDS = 0.001  # readings closer together say nothing about a rate
@@ -142,6 +142,12 @@ def next_interval(
     return min(max(soonest / 2, floor_seconds), ceiling_seconds)
 
 
+def until_below(above: int, seen: FsStats | Poll) -> int:
+    """How many bytes can be written before an amount that is so far `above` a level is below it.
+    XFS takes its next step at once, as soon as what it has preallocated is used up."""
+    return min(above, seen.preallocated_bytes) if seen.step_bytes > above else above
+
+
 def is_negligible(rate: float, assumed: float) -> bool:
     """Whether a fill counts as none: it is below 1/64 of the assumed rate.
 
@@ -176,19 +182,20 @@ class WatchedLevels(NamedTuple):
         return all(map(is_negligible, rates, self.rates))
 
     def poll_interval(
-        self, amounts: Iterable[int], rates: Iterable[float] = (0.0, 0.0), *, idle: bool = False
+        self, poll: Poll, rates: Iterable[float] = (0.0, 0.0), *, idle: bool = False
     ) -> float:
-        """Seconds from a poll that read these amounts to the next one, within [floor, ceiling].
+        """Seconds from this poll to the next one, within [floor, ceiling].
 
         `rates`: the fastest fills that the polls have seen, units a second. `idle`: nothing fills
         the filesystem now, so polls are at least five floors apart.
         """
-        fastest = map(max, self.rates, rates)
-        headrooms = [
-            (amount - level, rate)
-            for amount, level, rate in zip(amounts, self.levels, fastest, strict=True)
-            if level is not None
-        ]
+        of_bytes, of_inodes = self.levels
+        fastest_bytes, fastest_inodes = map(max, self.rates, rates)
+        headrooms = list[tuple[int, float]]()
+        if of_bytes is not None:
+            headrooms.append((until_below(poll.available_bytes - of_bytes, poll), fastest_bytes))
+        if of_inodes is not None:
+            headrooms.append((poll.inodes_free - of_inodes, fastest_inodes))
         floor = self.floor_seconds * (IDLE_FLOORS if idle else 1)
         return next_interval(headrooms, floor, self.ceiling_seconds)
 
@@ -232,5 +239,5 @@ class ThresholdNotifier:
             faded = [_faded(rate, elapsed) for rate in self._fastest]
             self._fastest = list(map(max, faded, rates))
             self._idle = self.levels.is_idle(rates)
-        self.due_at = poll.time + self.levels.poll_interval(amounts, self._fastest, idle=self._idle)
+        self.due_at = poll.time + self.levels.poll_interval(poll, self._fastest, idle=self._idle)
         return was_idle and not self._idle and poll.time - self._first_poll >= MIN_NOTIFY_SECONDS

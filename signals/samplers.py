@@ -162,7 +162,13 @@ class Sampler:
         now = self._clock.monotonic()
         try:
             stats = self._reader(self.path, now).stats
-            poll = Poll(now, stats.available_bytes, stats.inodes_free, stats.preallocated_bytes)
+            poll = Poll(
+                now,
+                stats.available_bytes,
+                stats.inodes_free,
+                stats.preallocated_bytes,
+                stats.step_bytes,
+            )
             self._polls.append(poll)
             observation_due = notifier.update(poll)
         except Exception:  # noqa: BLE001 # the observation reports why the filesystem cannot be read

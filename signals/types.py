@@ -174,6 +174,7 @@ class Poll(NamedTuple):
     available_bytes: int
     inodes_free: int
     preallocated_bytes: int = 0
+    step_bytes: int = 0
 
     @property
     def unwritten_bytes(self) -> int:

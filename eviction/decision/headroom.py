@@ -29,6 +29,7 @@ from signals.interval import (
     WatchedLevels,
     is_negligible,
     next_interval,
+    until_below,
     update_fill_rate,
 )
 from signals.types import FilesystemIdentity, FsStats, SignalObservations
@@ -154,11 +155,22 @@ def observation_interval(
     do not pass unseen either.
     """
     ahead = [
-        (headroom.above, policy.fastest(headroom.amount, fill_rates))
+        (
+            _until_met(headroom, observations),
+            policy.fastest(headroom.amount, fill_rates),
+        )
         for headroom in _headrooms(thresholds, observations)
         if headroom.above >= 0
     ]
     return next_interval(ahead, policy.floor_seconds, policy.ceiling_seconds)
+
+
+def _until_met(headroom: Headroom, observations: SignalObservations) -> int:
+    """What can be used before a threshold is met."""
+    signal = headroom.threshold.signal
+    if signal.counts_inodes:
+        return headroom.above
+    return until_below(headroom.above, observations.filesystems[signal.filesystem][1])
 
 
 def near_their_marks(
@@ -179,7 +191,8 @@ def near_their_marks(
     for headroom in _headrooms(thresholds, observations):
         device = headroom.filesystem.device_id
         ceiling = policy.ceiling_seconds * (2 if device in before else 1)
-        if 0 <= headroom.above / policy.fastest(headroom.amount, fill_rates) < ceiling:
+        until = _until_met(headroom, observations)
+        if 0 <= until / policy.fastest(headroom.amount, fill_rates) < ceiling:
             near.add(device)
     return frozenset(near)
 

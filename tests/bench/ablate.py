@@ -9,8 +9,9 @@ Every fill is added to FILE as soon as it has ended; the table is of all that ar
 `--runs 0` prints it alone.
 
 `RULES` says how the daemon is started without a rule: a field of the configuration where there is
-one, else attributes of its modules (`without`). Several are left out together by `RULE+RULE`;
-`reclaimd` leaves out all of it. A rule that is gone from the engine goes from here.
+one, else attributes of its modules (`without`). Several are left out together by `RULE+RULE`, all
+of it by `reclaimd`; `nothing` is the engine as it is, alone. A rule that is gone from the engine
+goes from here.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ RATES = (100, 400)
 RUNS = 20
 RUNTIMES = {"containerd": CONTAINERD_TOOLS, "crio": crio_tools()}
 NOTHING, OTHER, RECLAIMD = "nothing", "another version", "reclaimd"
+NO_RULES = (NOTHING, RECLAIMD)
 REPORT = Path("report/ablate.json")
 CHILD = (sys.executable, "-m", "tests.bench.without")
 HEAD = [
@@ -146,10 +148,9 @@ def _parser(effort: Effort) -> argparse.ArgumentParser:
 
 def _known(names: str) -> str:
     """One argument. Raises ArgumentTypeError."""
-    if unknown := set(names.split(TOGETHER)) - {*RULES, RECLAIMD}:
-        raise argparse.ArgumentTypeError(
-            f"no rule {', '.join(sorted(unknown))}; there are {', '.join(RULES)}, {RECLAIMD}"
-        )
+    if unknown := set(names.split(TOGETHER)) - {*RULES, *NO_RULES}:
+        known = ", ".join((*RULES, *NO_RULES))
+        raise argparse.ArgumentTypeError(f"no rule {', '.join(sorted(unknown))}; there are {known}")
     return names
 
 
@@ -159,7 +160,7 @@ def _check(names: Sequence[str]) -> None:
     Raises ImportError or AttributeError.
     """
     for rule in (
-        RULES[each] for name in names if name != RECLAIMD for each in name.split(TOGETHER)
+        RULES[each] for name in names if name not in NO_RULES for each in name.split(TOGETHER)
     ):
         for target in rule.attributes:
             find(target)
@@ -170,8 +171,6 @@ def _fills(on: Ring, filesystem: str, asked: argparse.Namespace) -> Iterator[dic
     arms = list(_arms(filesystem, asked.rules))
     rates = asked.rate or (RATES[-1:] if effort_of().short else RATES)
     engine = _engine()
-    # in the first fill of a sparse file, the machine's own disk allocates what is written
-    on.fight(FillKind.ONE_FILE, rates[-1], _daemon({}), {})
     for number in range(asked.runs):
         first = number * max(len(arms) // 3, 1) % len(arms)
         for rate in rates:
@@ -202,11 +201,12 @@ def _fought(
 def _arms(
     filesystem: str, names: Sequence[str]
 ) -> Iterator[tuple[str, StartResponder, Mapping[str, object]]]:
-    """Who fights: the engine as it is, without each of these rules, and another
-    version where there is one.
-    """
+    """Who fights: the engine as it is, without each of these rules (none: of all), and another
+    version where there is one."""
     yield NOTHING, _daemon({}), {}
     for name in names or ARMS:
+        if name == NOTHING:
+            continue
         if name == RECLAIMD:
             yield name, lambda configuration: nullcontext(NOBODY), {}
             continue

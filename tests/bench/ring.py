@@ -31,7 +31,7 @@ from tests.bench.measure import MIB
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.crio import crio_program
 from tests.real_node.fill import Fill, fill_bytes
-from tests.real_node.loopfs import run_tool
+from tests.real_node.loopfs import loop_devices_of, run_tool
 from tests.reclaimd_process import came_true, write_configuration
 
 KUBELETS_PERCENT = {"nodefs.available": 10, "imagefs.available": 15}  # its defaults
@@ -268,6 +268,10 @@ def ring(filesystem: str, scene: Scene, runtime: str = "containerd") -> Iterator
         node = stack.enter_context(
             running_node(directory / "node", scene.disk_bytes, fstype=fstype, crio=crio)
         )
+        for device in loop_devices_of(node.filesystem.image):
+            # as a disk of its own: what has passed the cache of its filesystem is on it, and a
+            # flush does not wait for the cache of this machine's disk
+            run_tool("losetup", "--direct-io=on", device)
         if filesystem == WITH_HINT:
             set_inherited_hint(str(node.mountpoint), MIB, "xfs")
         image_bytes = scene.image_bytes // (1 if crio else ON_DISK)

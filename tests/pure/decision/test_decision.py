@@ -41,6 +41,7 @@ from signals.types import (
     FilesystemIdentity,
     FilesystemRole,
     FsLayout,
+    Poll,
     Signal,
     SignalObservation,
     SignalObservations,
@@ -789,8 +790,8 @@ def test_no_fill_that_is_taken_to_be_possible_reaches_a_mark_before_the_next_rea
     fills = {(1, False): FillRate(available, 0.0, seen_fill)}
     waits = [observation_interval(*of, fills, policy=policy)]
     for levels in levels_to_watch(*of, fills, policy=policy).values():
-        assert levels.poll_interval((available, 10**9)) <= waits[0]
-        waits.append(levels.poll_interval((available, 10**9), idle=idle))
+        assert levels.poll_interval(Poll(0.0, available, 10**9)) <= waits[0]
+        waits.append(levels.poll_interval(Poll(0.0, available, 10**9), idle=idle))
     assert all(policy.floor_seconds <= wait <= policy.ceiling_seconds for wait in waits)
     for mark in marks:
         if available - mark > 5 * policy.floor_seconds * fastest * 1.001:

@@ -57,7 +57,7 @@ def test_a_level_is_crossed_below_it_not_at_it() -> None:
     assert list(map(LEVELS.crossed, seen)) == [False, True, True, True, False]
     none = WatchedLevels((None, None), (1.0, 1.0), FLOOR, CEILING)
     assert not none.crossed((0, 0))
-    assert none.poll_interval((0, 0)) == CEILING
+    assert none.poll_interval(Poll(0.0, 0, 0)) == CEILING
 
 
 @given(amounts, amounts, st.floats(0, 1e12), st.floats(0, 1e12))
@@ -67,15 +67,16 @@ def test_polls_are_as_often_as_the_nearer_of_bytes_and_inodes_asks(
     """2000 inodes above at 20 000 a second are 50 ms. A fill that the polls found only shortens
     that; an idle filesystem is polled every 50 ms at most."""
     seen = (available, inodes)
-    usual = LEVELS.poll_interval(seen)
+    poll = Poll(0.0, *seen)
+    usual = LEVELS.poll_interval(poll)
     rates = {GIB: 500.0 * MIB, 1000: 20_000.0}
     assert usual == next_interval(
         [(amount - level, rates[level]) for amount, level in zip(seen, rates, strict=True)],
         FLOOR,
         CEILING,
     )
-    assert FLOOR <= LEVELS.poll_interval(seen, (bytes_rate, inodes_rate)) <= usual
-    assert LEVELS.poll_interval(seen, idle=True) == max(usual, 5 * FLOOR)
+    assert FLOOR <= LEVELS.poll_interval(poll, (bytes_rate, inodes_rate)) <= usual
+    assert LEVELS.poll_interval(poll, idle=True) == max(usual, 5 * FLOOR)
 
 
 def test_less_than_a_sixty_fourth_of_the_assumed_rate_counts_as_no_fill() -> None:
@@ -284,9 +285,22 @@ def test_an_observation_is_due_when_a_fill_begins_or_has_crossed_a_level(
         assert now == pytest.approx(due, abs=FLOOR)
     else:
         gaps = [later - earlier for earlier, later in pairwise(times[1:])]
-        idle = LEVELS.poll_interval((left * MIB, 100_000), idle=True)
+        idle = LEVELS.poll_interval(Poll(0.0, left * MIB, 100_000), idle=True)
         assert gaps == pytest.approx([idle] * len(gaps))
         assert len(gaps) > 9
+
+
+@rows("""
+    what                     | preallocated | step | seconds
+    stays above the level    | 100          | 900  | 1
+    goes below it, in 100 MiB| 100          | 2048 | 0.1
+    is due                   | 0            | 2048 | 0.01
+    but other files grow     | 2000         | 2048 | 1
+""")
+def test_the_next_step_of_xfs_is_polled_for(preallocated: int, step: int, seconds: float) -> None:
+    """1 000 MiB above the level, at 500 MiB/s."""
+    poll = Poll(0.0, GIB + 1000 * MIB, MANY, preallocated * MIB, step * MIB)
+    assert LEVELS.poll_interval(poll) == pytest.approx(seconds)
 
 
 def test_a_fill_faster_than_assumed_shortens_the_interval_for_a_minute_after_its_end() -> None:
@@ -297,7 +311,7 @@ def test_a_fill_faster_than_assumed_shortens_the_interval_for_a_minute_after_its
     for now, available in ((0.0, 4), (1.024, 3), (1.024, 2), (2.0, 3), (30.0, 3), (180.0, 3)):
         assert not notifier.update(Poll(now, available * GIB, MANY))
         waits.append(notifier.due_at - now)
-    idle = LEVELS.poll_interval((3 * GIB, MANY), idle=True)
+    idle = LEVELS.poll_interval(Poll(0.0, 3 * GIB, MANY), idle=True)
     assert max(waits[3:5]) < idle * 0.8
     assert waits[5] == pytest.approx(idle)
 
