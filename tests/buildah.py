@@ -26,37 +26,23 @@ class Buildah:
     """Debian's buildah with its store in a directory."""
 
     def __init__(self, directory: Path):
-        self._store = [
-            "--root",
-            str(directory / "store"),
-            "--runroot",
-            str(directory / "run"),
-            "--storage-driver",
-            "vfs",
-        ]
+        places = ("--root", str(directory / "store"), "--runroot", str(directory / "run"))
+        self._command = ["buildah", *places, "--storage-driver", "vfs"]
 
     def __call__(self, *arguments: str) -> str:
         """Runs a command and returns what it printed. Fails with what it said."""
-        process = self.run(*arguments)
+        process = subprocess.run(
+            [*self._command, *arguments], capture_output=True, text=True, timeout=150, cwd=ROOT
+        )
         assert process.returncode == 0, process.stderr
         return process.stdout.strip()
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs a command."""
-        command = ["buildah", *self._store, *arguments]
-        return subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=150, cwd=ROOT
-        )
 
 
 def skip_without_buildah() -> None:
     """Skips the test where the image cannot be built."""
     if shutil.which("buildah") is None or os.geteuid() != 0:
         pytest.skip("needs root and buildah (Debian package buildah)")
-    if (
-        not Path("/usr/bin/python3").exists()
-        or not Path("/usr/lib/python3/dist-packages/pip").exists()
-    ):
+    if not all(map(os.path.exists, ("/usr/bin/python3", "/usr/lib/python3/dist-packages/pip"))):
         pytest.skip("needs Debian's own Python with pip (package python3-pip) for the base")
 
 
@@ -84,18 +70,7 @@ def build(buildah: Buildah, root: Path, wheels: Path, tag: str = IMAGE) -> None:
 
 def build_again(buildah: Buildah, wheels: Path, tag: str) -> None:
     """Builds it anew on the same base, with nothing kept of an earlier build."""
-    options = (
-        "--isolation",
-        "chroot",
-        "--network",
-        "host",
-        "--pull-never",
-        "--no-cache",
-        "--timestamp",
-        "0",
-        *MOUNTS,
-    )
-    arguments = ("--build-arg", f"BASE={BASE}", "--build-arg", "PIP_NO_INDEX=1")
-    buildah(
-        "bud", *options, *arguments, "--file", "config/Containerfile", "--tag", tag, str(wheels)
-    )
+    isolated = ("--isolation", "chroot", "--network", "host", "--pull-never", "--no-cache")
+    arguments = ("--build-arg", f"BASE={BASE}", "--build-arg", "PIP_NO_INDEX=1", "--tag", tag)
+    file = ("--timestamp", "0", "--file", "config/Containerfile")
+    buildah("bud", *isolated, *MOUNTS, *arguments, *file, str(wheels))

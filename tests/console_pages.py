@@ -44,44 +44,40 @@ class Step:
 
     def is_what_was(self, printed: Sequence[str]) -> bool:
         """Whether the shown lines are those that were printed, but for what varies."""
-        now = [masked(line) for line in printed]
-        first, *others = [[masked(line) for line in part] for part in self._parts()]
-        if not others:
-            return now == first
-        *middle, last = others
-        end = len(now) - len(last)
-        if now[: len(first)] != first or now[max(end, 0) :] != last:
+        try:
+            now = self.shortened(printed)
+        except ValueError:
             return False
-        position = len(first)
-        for part in middle:
-            places = range(position + 1, end - len(part))
-            found = next(
-                (place for place in places if now[place : place + len(part)] == part), None
-            )
-            if found is None:
-                return False
-            position = found + len(part)
-        return position < end
+        return [*map(masked, now)] == [*map(masked, self.shown)]
 
     def shortened(self, printed: Sequence[str]) -> tuple[str, ...]:
-        """What was printed, with as many of the first lines, of the last, and from the
-        first line of each part between, as are shown. Raises ValueError if such a
-        first line was not printed."""
+        """What was printed, with as many of the first lines, of the last, and of each part between
+        as are shown. A part is where all of its lines are, else where its first is. Raises
+        ValueError if such a first line was not printed."""
         first, *others = self._parts()
-        if not others or len(printed) <= len(first) + len(others[-1]):
+        if not others:
             return tuple(printed)
         *middle, last = others
         kept, position = list(printed[: len(first)]), len(first)
+        now, end = [*map(masked, printed)], len(printed) - len(last)
         for part in middle:
+            wanted = [*map(masked, part)]
             found = next(
-                (k for k in range(position, len(printed)) if masked(printed[k]) == masked(part[0])),
+                (
+                    place
+                    for lines in (len(part), 1)
+                    for place in range(position + 1, end)
+                    if now[place : place + lines] == wanted[:lines]
+                ),
                 None,
             )
             if found is None:
                 raise ValueError(f"{self.command} does not print: {part[0]}")
             position = found + len(part)
             kept += [LEFT_OUT, *printed[found:position]]
-        return (*kept, LEFT_OUT, *printed[len(printed) - len(last) :])
+        if position >= end:  # there is nothing to leave out
+            return tuple(printed)
+        return (*kept, LEFT_OUT, *printed[end:])
 
     def _parts(self) -> list[tuple[str, ...]]:
         """The shown lines before, between and after the `…`."""

@@ -25,12 +25,8 @@ from eviction.drill.private_mounts import (
     libc,
     mount_tmpfs,
 )
-from eviction.drill.runtime import LayerSpec
 from reclaim.trust import socket_refusal
-from tests.nodes.full_runtime import FullRuntime
-from tests.nodes.full_server import FullServer
 from tests.own_machine import AS_ROOT, entered
-from tests.sockets.cri_calls import CriCalls, run_container, run_pod
 
 _PR_SET_DUMPABLE = 4
 _MS_SHARED = 1 << 20
@@ -162,59 +158,6 @@ def mount_and_wait(directory: str) -> dict[str, Any]:
     return {}
 
 
-def full(directory: str) -> dict[str, Any]:
-    """Fill a filesystem of 8 MiB and 64 inodes to the last byte and the last inode;
-    then remove over the socket.
-    """
-    _enter()
-    disk, sockets = os.path.join(directory, "disk"), os.path.join(directory, "sockets")
-    os.mkdir(disk)
-    os.mkdir(sockets)
-    mount_tmpfs(disk, 8 * MIB, 64)
-    runtime = FullRuntime(os.path.join(disk, "images"))
-    runtime.add_image([runtime.sandbox_image], [LayerSpec("pause", 4096)])
-    image_id = runtime.add_image(["registry.example/app:1"], [LayerSpec("app", 2 * MIB, 4)])
-    results: dict[str, Any] = {}
-
-    def record_free(moment: str) -> None:
-        found = os.statvfs(disk)
-        results[moment] = {
-            "bytes_free": found.f_bavail * found.f_frsize,
-            "inodes_free": found.f_favail,
-        }
-
-    server = FullServer(runtime, os.path.join(sockets, "cri.sock"))
-    server.start()
-    with CriCalls(server.target) as calls:
-        sandbox_id = run_pod(calls, "web")
-        container_id = run_container(calls, sandbox_id, "web", "registry.example/app:1")
-        record_free("started")
-        for _ in range(1000):
-            runtime.write_to_container(container_id, 0)
-        record_free("no inodes")
-        results["created at 0 inodes"] = calls.error(
-            "CreateContainer",
-            pod_sandbox_id=sandbox_id,
-            config={"image": {"image": "registry.example/app:1"}},
-        )[1]
-        calls.call("RemoveContainer", container_id=container_id)
-        record_free("container removed")
-        container_id = run_container(calls, sandbox_id, "web", "registry.example/app:1")
-        results["written"] = runtime.write_to_container(container_id, 100 * MIB)
-        record_free("no bytes")
-        try:
-            runtime.add_image(["registry.example/large:1"], [LayerSpec("large", MIB, 8)])
-        except OSError as error:
-            results["pulled at 0 bytes"] = str(error)
-        record_free("no bytes after a failed pull")
-        calls.call("RemoveImage", image={"image": image_id})
-        record_free("image removed under its container")
-        calls.call("RemoveContainer", container_id=container_id)
-        record_free("all removed")
-    server.stop()
-    return results
-
-
 def trust(_: str) -> dict[str, Any]:
     """Enter, and judge a socket of the own user below /tmp; then where its directory
     may be written by everybody.
@@ -261,7 +204,6 @@ FUNCTIONS: dict[str, Callable[[str], dict[str, Any]]] = {
         mount,
         mount_wrongly,
         mount_and_wait,
-        full,
         unmounted_outside,
         trust,
     )

@@ -57,18 +57,10 @@ def near(expected: Mapping[Use, float]) -> Any:
     return pytest.approx(dict(expected), abs=0.5)
 
 
-def configured(
-    node: SmallNode, threshold: tuple[Signal, int] | tuple[()] = (), **fields: Any
-) -> str:
-    """With the logs on its disk."""
-    return node.configuration(*threshold, podLogsDir=str(node.disk / "logs"), **fields)
-
-
 def planned(file: str) -> list[dict[str, Any]]:
     """The attributions of a plan."""
-    found: list[dict[str, Any]] = answer(reclaimd_here("plan", "--config", file, "-o", "json"))[
-        "attribution"
-    ]
+    document = answer(reclaimd_here("plan", "--config", file, "-o", "json"))
+    found: list[dict[str, Any]] = document["attribution"]
     return found
 
 
@@ -83,9 +75,9 @@ def crowded(make_small_node: SmallNodeFactory) -> SmallNode:
     node.run(pod, "registry.example/used:1", writes=3 * MIB)
     node.exited(pod, name="once", writes=MIB)
     for file, size in (
-        (node.disk / "logs/default_web_uid-web/app/0.log", MIB),
-        (node.disk / "logs/default_web_uid-web/app/0.log.20260101-000000.gz", MIB // 2),
-        (node.disk / "logs/default_old_uid-old/app/0.log", 2 * MIB),
+        (node.pod_logs_dir / "default_web_uid-web/app/0.log", MIB),
+        (node.pod_logs_dir / "default_web_uid-web/app/0.log.20260101-000000.gz", MIB // 2),
+        (node.pod_logs_dir / "default_old_uid-old/app/0.log", 2 * MIB),
         (node.root_directory / "pods/uid-web/volumes/scratch", MIB),
         (node.images_root / "of another namespace", 2 * MIB),
     ):
@@ -99,7 +91,7 @@ def crowded(make_small_node: SmallNodeFactory) -> SmallNode:
 def test_the_plan_says_where_the_bytes_are(crowded: SmallNode) -> None:
     """Every part within half a MiB of what was put there. A deleted file that is open, of which `du`
     finds nothing, is a part, with the process that holds it; in JSON and as a table."""
-    file, gone = configured(crowded), crowded.disk / "gone.log"
+    file, gone = crowded.configuration(), crowded.disk / "gone.log"
     with gone.open("wb") as held:
         held.write(os.urandom(6 * MIB))
         held.flush()
@@ -121,7 +113,7 @@ def test_split_layouts_are_told_apart(make_small_node: SmallNodeFactory) -> None
     node.add_images(1)
     node.run(node.run_pod("web"), writes=3 * MIB)
     node.fill(4 * MIB)
-    found = {tuple(each["filesystems"]): shares(each) for each in planned(configured(node))}
+    found = {tuple(each["filesystems"]): shares(each) for each in planned(node.configuration())}
     images, kubelets = found["imagefs",], found["nodefs", "containerfs"]
     assert images[Use.IMAGES_MAY_GO] == pytest.approx(4, abs=0.25)
     assert Use.CONTAINERS_LIVE not in images
@@ -134,7 +126,7 @@ def test_reclaim_explains_what_was_not_enough(crowded: SmallNode) -> None:
     """Exit 1, and the attribution of what is left, without the old images. A runtime without
     statistics costs only their part."""
     crowded.failpoints["ListContainerStats"] = Fail(grpc.StatusCode.UNIMPLEMENTED)
-    process = reclaimd("reclaim", "--config", configured(crowded, NOT_ENOUGH), "-o", "json")
+    process = reclaimd("reclaim", "--config", crowded.configuration(*NOT_ENOUGH), "-o", "json")
     document = answer(process)
     assert (process.returncode, document["result"]) == (1, "not_enough")
     found = shares(document["attribution"][0])
@@ -147,7 +139,7 @@ def test_the_daemon_explains_it_in_its_log_and_its_record(
 ) -> None:
     """A warning with the pass's id some seconds after it, and the same in the status; once a minute
     at most."""
-    file = configured(crowded, NOT_ENOUGH, controlSocket=str(tmp_path / "control" / "socket"))
+    file = crowded.configuration(*NOT_ENOUGH, controlSocket=str(tmp_path / "control" / "socket"))
     why = "why it was not enough: "
     with Daemon("--config", file) as daemon:
         event = daemon.wait_for(lambda event: event["message"].startswith(why))

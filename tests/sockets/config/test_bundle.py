@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from tests.bundles import Bundle, made_bundle
-from tests.distributions import write_distribution
 from tests.nodes.own_root import OwnRoot
 
 pytestmark = pytest.mark.house(
@@ -71,6 +70,16 @@ def done(process: subprocess.CompletedProcess[str]) -> str:
     """What a script printed that ended well."""
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
+
+
+def write_distribution(site: Path, name: str, module: str) -> None:
+    """A distribution of one empty module, as it looks when pip has installed it."""
+    (site / f"{module}.py").write_text("")
+    metadata = site / f"{name.replace('-', '_')}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    files = (f"{module}.py", f"{metadata.name}/METADATA", f"{metadata.name}/RECORD")
+    (metadata / "RECORD").write_text("".join(f"{file},,\n" for file in files))
 
 
 def test_its_checksum_is_right_and_nothing_in_it_tells_when_or_by_whom_it_was_made(

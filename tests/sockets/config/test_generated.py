@@ -1,5 +1,5 @@
-"""Schemas, manual page and completions are those of this program; man, the shells and editors
-accept them; and what an earlier version has left behind is read as before.
+"""Schemas, manual page and completions are those of this program, and editors accept them (man and
+shells: `told/completions.txt`); and what an earlier version has left behind is read as before.
 
 The files in `tests/earlier` are of a9eef8e, as it wrote them, but for the names of the machine. Its
 history has a test of its own (`records/test_old_file`).
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -111,60 +110,6 @@ def test_every_field_of_the_configuration_is_in_the_manual() -> None:
     assert [word for word in missing if not re.search("schema|yaml-language", word)] == []
 
 
-def test_man_and_other_shells_have_no_complaint() -> None:
-    """groff, with all warnings; zsh and fish by their own syntax check, where they are installed."""
-    man = shutil.which("man")
-    if man is None:
-        pytest.skip("no man (Debian package man-db)")
-    commands = [
-        [man, "--warnings", "-l", "man/reclaimd.1"],
-        ["zsh", "-n", "completions/_reclaimd"],
-        ["fish", "-n", "completions/reclaimd.fish"],
-    ]
-    for command in commands:
-        if shutil.which(command[0]):
-            process = subprocess.run(
-                command,
-                cwd=CONFIG,
-                capture_output=True,
-                text=True,
-                check=False,
-                env={"MANWIDTH": "80", "LC_ALL": "C"},
-            )
-            assert (process.returncode, process.stderr) == (0, ""), command
-            assert ("EXIT STATUS" in process.stdout) is (command[0] == man)
-
-
-COMPLETED = """source "$1"; shift
-COMP_WORDS=(reclaimd "$@"); COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
-reclaimd() { printf -- '- name: x\n  name: team/app\n'; }
-_shtab_reclaimd; printf "%s\\n" "${COMPREPLY[@]}"
-"""
-
-
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        ("re", "reclaim resume reload"),
-        ("reclaim --dry", "--dry-run"),
-        ("reclaim --signal nodefs.i", "nodefs.inodesFree"),
-        ("plan -o ", "table json yaml name"),
-        ("drill fast", "fast-fill"),
-        ("why te", "team/app"),
-        ("check --npd --out", "--output"),
-        ("ballast st", "status"),
-        ("help con", "config configuration"),
-        ("check --eviction-h", "--eviction-hard"),
-        ("nonsense --", "--help --version"),
-    ],
-)
-def test_bash_completes_commands_options_and_choices(words: str, offered: str) -> None:
-    """Those that begin with the typed text, and nothing else."""
-    completions = str(CONFIG / "completions" / "reclaimd.bash")
-    command = ["bash", "-c", COMPLETED, "bash", completions, *words.split(" ")]
-    assert subprocess.check_output(command, text=True).split() == offered.split()
-
-
 # ---- an earlier version
 
 EARLIER = ROOT / "tests" / "earlier"
@@ -225,10 +170,9 @@ def test_its_records_of_images_are_restored() -> None:
 def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     """Each page is there, each link and heading too (`--strict`); no script, style, font or picture
     is another host's."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--config-file"]
-    made = subprocess.run(
-        [*command, CONFIG / "mkdocs.yml", "--site-dir", tmp_path], capture_output=True, text=True
-    )
+    site = ("--strict", f"--config-file={CONFIG}/mkdocs.yml", f"--site-dir={tmp_path}")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", *site]
+    made = subprocess.run(command, capture_output=True, text=True)
     assert made.returncode == 0, made.stdout + made.stderr
     pages = [*tmp_path.rglob("*.html")]
     assert len(pages) == len([*(ROOT / "docs").iterdir()]) + 1, "404.html"

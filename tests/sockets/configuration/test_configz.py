@@ -13,9 +13,8 @@ import pytest
 from eviction.configuration.effective import Configuration, load
 from eviction.configuration.kubelet_ways import TOLD_BY_THE_KUBELET as NAME
 from eviction.wording.configuration_warnings import configuration_warnings
-from tests.nodes.small_node import SmallNode
 from tests.pure.configuration.test_told import KUBELETS
-from tests.reclaimd_process import write_configuration
+from tests.rows import rows
 from tests.sockets.kubelet_server import FOREVER_SECONDS, KubeletServer, Step, answer
 
 pytestmark = pytest.mark.regression
@@ -73,42 +72,23 @@ def test_it_is_not_asked_where_its_file_is_known_or_is_said_to_be_none(tmp_path:
         assert kubelet.requests == []
 
 
-@pytest.mark.parametrize(
-    ("step", "why"),
-    [
-        (answer(b"", 401), "answered 401 Unauthorized"),
-        (answer(b"", 403), "nodes/configz is enough"),
-        (answer(b"{"), "is not JSON"),
-        (configz([]), "has no object kubeletconfig"),
-        (configz({"kubeletconfig": None}), "has no object kubeletconfig"),
-        (
-            configz({"kubeletconfig": {**TOLD, "imageMinimumGCAge": "soon"}}),
-            f"{NAME}: imageMinimumGCAge: ",
-        ),
-        (FOREVER_SECONDS, "gave no complete answer within"),
-    ],
-    ids=["401", "403", "garbage", "a list", "null", "wrong settings", "hangs"],
-)
+@rows("""
+    what           | status | body                                             | why
+                   | 401    |                                                  | answered 401 Unauthorized
+                   | 403    |                                                  | nodes/configz is enough
+    garbage        | 200    | {                                                | is not JSON
+    a list         | 200    | []                                               | has no object kubeletconfig
+    wrong settings | 200    | {"kubeletconfig": {"imageMinimumGCAge": "soon"}} | /configz: imageMinimumGCAge:
+    hangs          |        |                                                  | gave no complete answer within
+""")
 def test_a_kubelet_that_does_not_tell_is_said_and_its_defaults_are_taken(
-    tmp_path: Path, step: Step, why: str
+    tmp_path: Path, status: int | None, body: str, why: str
 ) -> None:
     """By the start, `status` and `config`, with what was looked for before."""
+    step: Step = FOREVER_SECONDS if status is None else answer(body.encode(), status)
     with KubeletServer(step) as kubelet:
         found = loaded(tmp_path, kubelet)
     (warning,) = configuration_warnings(found)
     assert warning.startswith("assuming the kubelet's default thresholds: no kubelet is seen")
     assert why in warning
     assert found.thresholds == load(None, {}, {}).thresholds
-
-
-def test_no_configuration_of_a_test_leads_to_a_kubelet_of_the_machine(
-    small_node: SmallNode, tmp_path: Path
-) -> None:
-    """Neither to its health, which would end a hold-off that a test rests on, nor to its
-    configuration."""
-    for found in (
-        load(str(write_configuration(tmp_path / "reclaimd.yaml")), {}, {}),
-        load(small_node.configuration(), {}, {}),
-        small_node.node().configuration,
-    ):
-        assert (found.kubelet_healthz, found.kubelet, found.kubelet_access) == (None, None, None)

@@ -23,32 +23,32 @@ from reclaim.trust import directory_refusal, file_refusal, socket_refusal
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.pure.configuration.test_told import OURS, configuration_of
-from tests.reclaimd_process import Daemon, came_true, reclaimd, reclaimd_here, write_configuration
+from tests.reclaimd_process import Daemon, came_true, reclaimd, reclaimd_here
 from tests.repository import ROOT
+from tests.rows import rows
 from tests.sockets.mounts import bound
 
 STRANGER = 12345
-SELF = -1  # whoever runs the tests
 
 
-def give(path: Path, mode: int, uid: int = SELF, gid: int = SELF) -> None:
-    """Sets mode and owner, of a symlink itself. Skips where only root could."""
-    if STRANGER in (uid, gid) and os.geteuid() != 0:
+def give(path: Path, rights: str) -> None:
+    """Sets a mode, and an owner and a group if they are named (`0660 0 12345`); of a symlink the
+    owner. Skips where only root could."""
+    mode, uid, gid, *_ = [*rights.split(), "-1", "-1"]
+    if str(STRANGER) in (uid, gid) and os.geteuid() != 0:
         pytest.skip("only root can give a file away")
+    os.chown(path, int(uid), int(gid), follow_symlinks=False)
     if not path.is_symlink():
-        path.chmod(mode)
-    os.chown(path, uid, gid, follow_symlinks=False)
-    if not path.is_symlink():
-        path.chmod(mode)
+        path.chmod(int(mode, 8))
 
 
-def bound_socket(path: Path, mode: int = 0o600, uid: int = SELF, gid: int = SELF) -> Path:
+def bound_socket(path: Path, rights: str = "0600") -> Path:
     """A socket with this mode and owner, in a directory of mode 0755."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.parent.chmod(0o755)
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(path))
-    give(path, mode, uid, gid)
+    give(path, rights)
     return path
 
 
@@ -57,47 +57,29 @@ def socket_of(small: SmallNode) -> Path:
     return Path(small.endpoint.removeprefix("unix://"))
 
 
-@pytest.mark.parametrize(
-    ("own", "directory", "why"),
-    [
-        *(((mode, SELF, SELF), (0o755,), None) for mode in (0o600, 0o660, 0o700, 0o755, 0o770)),
-        pytest.param((0o660, 0, STRANGER), (0o755,), None, id="root:docker of cri-dockerd"),
-        pytest.param((0o600,), (0o1777,), None, id="in /tmp only its owner can replace it"),
-        (
-            (0o666,),
-            (0o755,),
-            "every user may connect to it (mode 0666); allowed is at most 0770",
-        ),
-        ((0o600, STRANGER), (0o755,), "it belongs to uid 12345; allowed is root's"),
-        (
-            (0o600,),
-            (0o777,),
-            "every user may write its directory HERE (mode 0777); allowed is at most 0755",
-        ),
-        (
-            (0o600,),
-            (0o755, STRANGER),
-            "its directory HERE belongs to uid 12345; allowed is root's",
-        ),
-        (
-            (0o600,),
-            (0o1777, STRANGER),
-            "its directory HERE belongs to uid 12345; allowed is root's",
-        ),
-        (
-            (0o600,),
-            (0o775, 0, STRANGER),
-            "group 12345 may write its directory HERE (mode 0775); allowed is at most 0755",
-        ),
-    ],
-)
+@rows("""
+    what                   | own          | directory    | why
+                           | 0600         | 0755         |
+                           | 0660         | 0755         |
+                           | 0700         | 0755         |
+                           | 0755         | 0755         |
+                           | 0770         | 0755         |
+    of cri-dockerd         | 0660 0 12345 | 0755         |
+    only its owner, in tmp | 0600         | 1777         |
+                           | 0666         | 0755         | every user may connect to it (mode 0666); allowed is at most 0770
+                           | 0600 12345   | 0755         | it belongs to uid 12345; allowed is root's
+                           | 0600         | 0777         | every user may write its directory HERE (mode 0777); allowed is at most 0755
+                           | 0600         | 0755 12345   | its directory HERE belongs to uid 12345; allowed is root's
+                           | 0600         | 1777 12345   | its directory HERE belongs to uid 12345; allowed is root's
+                           | 0600         | 0775 0 12345 | group 12345 may write its directory HERE (mode 0775); allowed is at most 0755
+""")
 def test_a_socket_that_others_could_replace_or_serve_is_refused(
-    tmp_path: Path, own: tuple[int, ...], directory: tuple[int, ...], why: str | None
+    tmp_path: Path, own: str, directory: str, why: str | None
 ) -> None:
     """By its owner and mode, and those of its directory; so is a symlink to it."""
-    path = bound_socket(tmp_path / "run" / "cri.sock", *own)
+    path = bound_socket(tmp_path / "run" / "cri.sock", own)
     (tmp_path / "var").symlink_to("run")
-    give(path.parent, *directory)
+    give(path.parent, directory)
     told = why and why.replace("HERE", str(path.parent))
     assert socket_refusal(str(path)) == told
     assert socket_refusal(str(tmp_path / "var" / "cri.sock")) == told
@@ -126,73 +108,63 @@ print(socket_refusal(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize(
-    ("uid", "told"),
-    [
-        (STRANGER, "None"),
-        (STRANGER + 1, "it belongs to uid 12345; allowed is root's or that of uid 12346"),
-    ],
-)
+@rows("""
+    uid   | told
+    12345 | None
+    12346 | it belongs to uid 12345; allowed is root's or that of uid 12346
+""")
 def test_a_socket_of_our_own_user_is_trusted_without_root(uid: int, told: str) -> None:
     """A rootless runtime beside an agent of the same user; not beside one of another user."""
     with tempfile.TemporaryDirectory() as above:  # pytest's directories are root's alone
         Path(above).chmod(0o755)
-        path = bound_socket(Path(above, "run", "cri.sock"), 0o600, STRANGER)
-        give(path.parent, 0o755, STRANGER, STRANGER)
+        path = bound_socket(Path(above, "run", "cri.sock"), f"0600 {STRANGER}")
+        give(path.parent, f"0755 {STRANGER} {STRANGER}")
         asked = [sys.executable, "-c", REFUSAL, str(path), str(uid)]
         assert subprocess.check_output(asked, cwd=ROOT, text=True).strip() == told
 
 
-@pytest.mark.parametrize(
-    ("which", "mode", "uid", "why"),
-    [
-        ("opt", 0o757, SELF, "every user may write the directory HERE above it (mode 0757);"),
-        ("opt", 0o777, SELF, "every user may write the directory HERE above it (mode 0777);"),
-        ("opt", 0o1777, SELF, ""),
-        ("opt/tools", 0o755, STRANGER, "the directory HERE above it belongs to uid 12345;"),
-        ("opt/tools", 0o1777, STRANGER, "the directory HERE above it belongs to uid 12345;"),
-        ("links", 0o777, SELF, "every user may write the directory HERE above it (mode 0777);"),
-        ("shared/link", 0, SELF, ""),
-        ("shared/link", 0, STRANGER, "the symlink HERE belongs to uid 12345;"),
-    ],
-)
+@rows("""
+    which       | rights     | why
+    opt         | 0757       | every user may write the directory HERE above it (mode 0757);
+    opt         | 0777       | every user may write the directory HERE above it (mode 0777);
+    opt         | 1777       |
+    opt/tools   | 0755 12345 | the directory HERE above it belongs to uid 12345;
+    opt/tools   | 1777 12345 | the directory HERE above it belongs to uid 12345;
+    links       | 0777       | every user may write the directory HERE above it (mode 0777);
+    shared/link | 0          |
+    shared/link | 0 12345    | the symlink HERE belongs to uid 12345;
+""")
 def test_who_could_replace_what_leads_to_it_is_a_reason(
-    tmp_path: Path, which: str, mode: int, uid: int, why: str
+    tmp_path: Path, which: str, rights: str, why: str
 ) -> None:
     """However far above, also where only a symlink leads through; the owner of a sticky directory,
     or of a symlink in one, may replace it. Of a socket, a file, a directory."""
-    path = bound_socket(tmp_path / "opt/tools/run/cri.sock")
-    path.with_name("file").write_text("")
-    path.with_name("directory").mkdir()
-    for name in ("links", "shared"):
-        (tmp_path / name).mkdir()
+    run = bound_socket(tmp_path / "opt/tools/run/cri.sock").parent
+    (run / "file").write_text("")
+    for directory in (run / "directory", tmp_path / "links", tmp_path / "shared"):
+        directory.mkdir()
     (tmp_path / "shared").chmod(0o1777)
     (tmp_path / "links/second").symlink_to("../opt/tools")
     (tmp_path / "first").symlink_to(tmp_path / "links/second")
-    (tmp_path / "shared/link").symlink_to(path.parent.parent)
-    ways = {
-        "opt": "opt/tools",
-        "opt/tools": "opt/tools",
-        "links": "first",
-        "shared/link": "shared/link",
-    }
+    (tmp_path / "shared/link").symlink_to(run.parent)
+    ways = ["opt/tools", "first", "shared/link"]
 
-    def refusals(way: str) -> set[str]:
-        run = tmp_path / way / "run"
-        file = run / "file"
+    def refusals(way: str) -> set[str | None]:
+        there = tmp_path / way / "run"
+        file = there / "file"
         return {
-            socket_refusal(str(run / "cri.sock")) or "",
-            file_refusal(str(file), file.stat()) or "",
-            directory_refusal(str(run / "directory")) or "",
+            socket_refusal(str(there / "cri.sock")),
+            file_refusal(str(file), file.stat()),
+            directory_refusal(str(there / "directory")),
         }
 
-    assert {*map(frozenset, map(refusals, ways.values()))} == {frozenset([""])}
-    give(tmp_path / which, mode, uid, uid)
-    (told,) = refusals(ways[which])
-    assert told.startswith(why.replace("HERE", str(tmp_path / which)))
-    assert bool(told) is bool(why)
-    if which in ("links", "shared/link"):
-        assert refusals("opt/tools") == {""}
+    assert [*map(refusals, ways)] == [{None}] * 3
+    give(tmp_path / which, rights)
+    changed = [way for way in ways if refusals(way) != {None}]
+    through = {"links": ["first"], "shared/link": ["shared/link"]}.get(which, ways)
+    assert changed == (through if why else [])
+    for (told,) in map(refusals, changed):
+        assert str(told).startswith(why.replace("HERE", str(tmp_path / which)))
 
 
 @pytest.mark.parametrize("command", ["reclaim", "plan"])
@@ -235,7 +207,7 @@ def test_a_socket_that_changes_hands_while_the_daemon_runs_is_not_spoken_to(
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=-2 * MIB)
     with Daemon("--config", configuration) as daemon:
         small_node.wait_for("ListPodSandbox")
-        give(socket_of(small_node), 0o660, STRANGER, 0)
+        give(socket_of(small_node), f"0660 {STRANGER} 0")
         small_node.fill(4 * MIB)
         daemon.wait_for(lambda event: f"it belongs to uid {STRANGER}" in event["message"])
     assert small_node.removed() == []
@@ -253,40 +225,25 @@ kubeletConfigDir: ROOT/kubelets/conf.d
 
 
 @pytest.mark.parametrize("which", re.findall("^@ (.*)", STORY, re.MULTILINE))
-@pytest.mark.parametrize(
-    ("owner", "mode", "why"),
-    [
-        ((SELF, SELF), 0o646, "every user may write it (mode 0646); allowed is at most 0644"),
-        ((0, STRANGER), 0o664, "group 12345 may write it (mode 0664); allowed is at most 0644"),
-        ((STRANGER, 0), 0o644, "it belongs to uid 12345; allowed is root's"),
-        ((SELF, SELF), 0o777, "every user may write its directory HERE (mode 0777); allowed is at"),
-    ],
-)
+@rows("""
+    of        | rights       | why
+    file      | 0646         | every user may write it (mode 0646); allowed is at most 0644
+    file      | 0664 0 12345 | group 12345 may write it (mode 0664); allowed is at most 0644
+    file      | 0644 12345 0 | it belongs to uid 12345; allowed is root's
+    directory | 0777         | every user may write its directory HERE (mode 0777); allowed is at
+""")
 def test_a_configuration_that_others_may_write_is_refused_by_name(
-    tmp_path: Path, which: str, owner: tuple[int, int], mode: int, why: str
+    tmp_path: Path, which: str, of: str, rights: str, why: str
 ) -> None:
     """Ours and the kubelet's: they decide which socket a root process uses and where it unlinks."""
     story = STORY.replace("ROOT", str(tmp_path))
     configuration_of(story, tmp_path)
     file = tmp_path / which
-    give(file if mode < 0o700 else file.parent, mode, *owner)
+    give(file if of == "file" else file.parent, rights)
     told = why.replace("HERE", str(file.parent))
     with pytest.raises(ConfigurationError) as refused:
         configuration_of(story, tmp_path)
     assert f"{file}: is not trusted: {told}" in str(refused.value)
-
-
-def test_a_configuration_that_others_may_write_is_exit_2(tmp_path: Path) -> None:
-    """One sentence on stderr that names the file and what is allowed."""
-    path = write_configuration(tmp_path / "reclaimd.yaml")
-    path.chmod(0o666)
-    found = reclaimd("check", "--config", str(path))
-    assert (found.returncode, found.stdout) == (2, "")
-    assert (
-        found.stderr
-        == f"reclaimd: {path}: is not trusted: every user may write it (mode 0666); allowed is at"
-        " most 0644\n"
-    )
 
 
 def test_a_file_of_a_config_map_is_read_through_its_symlinks(tmp_path: Path) -> None:
@@ -322,29 +279,25 @@ def test_a_file_that_our_own_group_may_write_is_read(tmp_path: Path) -> None:
 
 
 def test_no_control_socket_is_made_where_others_could_replace_it(tmp_path: Path) -> None:
-    """The daemon says why and works without one."""
+    """The daemon says why and works without one. Where others may only read, they see the socket,
+    whose own mode keeps them from connecting."""
+    path = str(tmp_path / "control.sock")
+    server = ControlServer(path, {"status": lambda _: iter(["fine"])})
     tmp_path.chmod(0o777)
-    with pytest.raises(
-        ControlUnavailable,
-        match=r"not made, as every user may write its directory .* \(mode 0777\)",
-    ):
-        ControlServer(str(tmp_path / "control.sock"), {}).start()
-    assert not (tmp_path / "control.sock").exists()
-
-
-def test_a_directory_that_others_may_only_read_is_trusted(tmp_path: Path) -> None:
-    """Mode 0755: others see the socket, whose own mode keeps them from connecting."""
+    why = r"not made, as every user may write its directory .* \(mode 0777\)"
+    with pytest.raises(ControlUnavailable, match=why):
+        server.start()
+    assert not os.path.exists(path)
     tmp_path.chmod(0o755)
-    server = ControlServer(str(tmp_path / "control.sock"), {"status": lambda _: iter(["fine"])})
     server.start()
     try:
-        assert ask(str(tmp_path / "control.sock"), "status") == "fine"
+        assert ask(path, "status") == "fine"
     finally:
         server.stop()
 
 
 def test_a_control_socket_of_another_user_is_not_used(tmp_path: Path) -> None:
     """Its answers would be shown to root as the daemon's."""
-    path = bound_socket(tmp_path / "run" / "control.sock", 0o666, STRANGER)
+    path = bound_socket(tmp_path / "run" / "control.sock", f"0666 {STRANGER}")
     with pytest.raises(NotAskedError, match=f"not asked, as it belongs to uid {STRANGER}"):
         ask(str(path), "status")

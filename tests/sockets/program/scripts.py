@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from reclaim.function import PassFacts, Pressure
+from reclaim.function import PassFacts, Pressure, ReclaimContext
 from reclaim.program.function import Program, ProgramStage, ProgramUser
 from reclaim.types import Action, RemovalFailed, Verdict
 from signals.clock import SystemClock
-from tests.pure.contexts import context_of
-from tests.pure.memory_runtime import MemoryRuntime
-from tests.pure.values import SteppedClock
-from tests.reclaimd_process import came_true
 
 PRUNE = "prune"
 LONG_SECONDS = 60.0
@@ -29,6 +27,13 @@ def script(directory: Path, text: str, name: str = "program", mode: int = 0o755)
     return str(path)
 
 
+class QuickClock(SystemClock):
+    """On which a second lasts a third: for what is waited for in vain."""
+
+    def monotonic(self) -> float:
+        return 3 * super().monotonic()
+
+
 @dataclass
 class Runs:
     """Runs programs as the product does, on the calling thread. `lines`: what was logged."""
@@ -36,6 +41,7 @@ class Runs:
     lines: list[str] = field(default_factory=list)
     pressure: Pressure = field(default_factory=Pressure)
     stopping: threading.Event = field(default_factory=threading.Event)
+    clock: SystemClock = field(default_factory=SystemClock)
 
     def program(
         self,
@@ -49,24 +55,17 @@ class Runs:
 
     def stage(self, program: Program, *, dry_run: bool = False) -> ProgramStage:
         """The stage of one pass."""
-        unused = SteppedClock()
-        context = context_of(
-            MemoryRuntime(unused),
-            unused,
-            stopping=self.stopping,
-            facts=lambda: PassFacts(dry_run=dry_run, pressure=self.pressure),
-        )
-        return ProgramStage(program, context._replace(clock=SystemClock()))
+        nothing = dict.fromkeys(ReclaimContext._fields)  # it uses no more than these
+        used = {
+            "clock": self.clock,
+            "stopping": self.stopping,
+            "facts": lambda: PassFacts(dry_run=dry_run, pressure=self.pressure),
+        }
+        return ProgramStage(program, ReclaimContext(**{**nothing, **used}))  # type: ignore[arg-type] # nothing of the rest
 
-    def run(
-        self,
-        path: str,
-        *arguments: str,
-        timeout: float = LONG_SECONDS,
-        user: ProgramUser | None = None,
-    ) -> str:
+    def run(self, *argv: str, **options: Any) -> str:
         """Runs it; the sentence of its failure, empty if there was none."""
-        return self.run_program(self.program(path, *arguments, timeout=timeout, user=user))
+        return self.run_program(self.program(*argv, **options))
 
     def run_program(self, program: Program) -> str:
         """The same, of a program that may have run before."""
@@ -76,13 +75,11 @@ class Runs:
             return str(error)
         return ""
 
-    def plan(
-        self, path: str, *arguments: str, timeout: float = LONG_SECONDS
-    ) -> list[tuple[str, int | None]]:
+    def plan(self, *argv: str, **options: Any) -> list[tuple[str, int | None]]:
         """What it says that it would remove, each with its reason, and the sizes;
         or that it does not say it.
         """
-        plan = self.stage(self.program(path, *arguments, timeout=timeout), dry_run=True).plan()
+        plan = self.stage(self.program(*argv, **options), dry_run=True).plan()
         return [(verdict.name, verdict.size_bytes) for verdict in plan.remove]
 
 
@@ -97,7 +94,10 @@ def is_there(pid: int) -> bool:
     return fields[0] != "Z" or int(fields[1]) == os.getpid()
 
 
-def number_in(path: Path) -> int:
-    """The number that a program writes into a file, once it is there."""
-    assert came_true(lambda: path.exists() and path.read_text().endswith("\n"))
-    return int(path.read_text())
+def children() -> set[int]:
+    """The children of this process, zombies among them."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError):  # a thread that has just ended
+            found |= set(map(int, (task / "children").read_text().split()))
+    return found

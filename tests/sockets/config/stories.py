@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,24 @@ def stories_in(*names: str) -> list[Any]:
         for name in names
         for number, story in enumerate((TOLD / name).read_text().split("\n\n"))
     ]
+
+
+def in_shell(directory: Path, variables: Mapping[str, str]) -> Callable[[str], tuple[int, str]]:
+    """What runs a line of the shell there, with these variables and those of the tests: its exit
+    code, and what it prints on both outputs."""
+
+    def run(line: str) -> tuple[int, str]:
+        process = subprocess.run(
+            ["sh", "-uc", f"exec 2>&1\n{line}"],
+            cwd=directory,
+            env={**os.environ, "LC_ALL": "C", **variables},
+            stdout=subprocess.PIPE,
+            text=True,
+            umask=0o022,
+        )
+        return process.returncode, process.stdout
+
+    return run
 
 
 def assert_told(

@@ -1,0 +1,510 @@
+"""What the embedded runtime answers: containerd's rules, each as the call of a careless client; the
+dialects of other runtimes, and relief on each of them; and the private mounts in which it lives.
+
+Nothing is protected by it. Its disk is real, and so is its socket.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+
+from eviction.drill.embedded import FaultSchedule, failpoint_of
+from eviction.drill.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime import LayerSpec
+from eviction.drill.scenario import Fault
+from eviction.drill.server import EmbeddedServer
+from reclaim.cri import cri_pb2 as pb
+from signals.types import Signal
+from tests.nodes.bare_runtime import APP, BASE, NAME, TOOL, BareRuntime
+from tests.nodes.dialects import CONTAINERD_2_0, CRI_O_1_31, CRI_O_1_36, DIALECTS
+from tests.nodes.faults import Delay, Failpoint, Hang, Pretend
+from tests.nodes.full_server import METHODS
+from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, reason_of, relieve, result_of
+from tests.reclaimd_process import came_true
+from tests.repository import ROOT
+from tests.rows import rows
+from tests.sockets.conftest import SmallNodeFactory
+from tests.sockets.cri_calls import CriCalls, run_container, run_pod
+from tests.sockets.kubelet_server import KubeletServer, answer, pod_list
+
+
+@pytest.fixture
+def crowd(node: BareRuntime) -> dict[str, str]:
+    """The ids in a runtime with two pods: `web` has a container that runs and one that has
+    exited."""
+    ids = {name: run_pod(node.calls, name) for name in ("web", "other")}
+    for name in ("running", "exited"):
+        ids[name] = run_container(node.calls, ids["web"], name, NAME)
+    node.runtime.exit_container(ids["exited"])
+    image = node.call("ImageStatus", image={"image": NAME}).image
+    return {**ids, "app": image.id, "digest": image.repo_digests[0], "pause": node.pause_id}
+
+
+@rows("""
+    method           | names                            | cut  | gone               | error
+    RemoveContainer  | running                          |      | running            |
+    RemoveContainer  | exited                           | 0:6  | exited             |
+    RemovePodSandbox | web                              |      | running exited web |
+    RemovePodSandbox | other                            | 0:6  | other              |
+    RemoveImage      | registry.example/team/app:1      |      | image              |
+    RemoveImage      | registry.example/team/app:stable |      | image              |
+    RemoveImage      | digest                           |      | image              |
+    RemoveImage      | app                              |      | image              |
+    RemoveImage      | app                              | 7:13 | image              |
+    RemoveImage      | app                              | 0:13 | image              |
+    RemoveImage      | pause                            |      | image              |
+    RemoveContainer  | absent                           |      |                    |
+    RemovePodSandbox | absent                           |      |                    |
+    RemoveImage      | registry.example/absent:1        |      |                    |
+    StopContainer    | absent                           |      |                    |
+    StopPodSandbox   | absent                           |      |                    |
+    ContainerStatus  | absent                           |      |                    | NOT_FOUND
+    PodSandboxStatus | absent                           |      |                    | NOT_FOUND
+    RemoveContainer  |                                  |      |                    | UNKNOWN
+    RemoveImage      |                                  |      |                    | UNKNOWN
+""")
+def test_a_removal_removes_whatever_is_named(
+    node: BareRuntime,
+    crowd: dict[str, str],
+    method: str,
+    names: str,
+    cut: str,
+    gone: str,
+    error: str,
+) -> None:
+    """What runs, what is in use, what is pinned, with all of its names; by its id, a digest, or a
+    part of the id (`cut`). One that is done twice succeeds and does nothing."""
+    wanted: Any = crowd.get(names, names)
+    if cut:
+        wanted = wanted[slice(*map(int, cut.split(":")))]
+    kinds = {"Container": "container_id", "Sandbox": "pod_sandbox_id"}
+    field = next((name for kind, name in kinds.items() if kind in method), "image")
+    fields: dict[str, Any] = {field: {"image": wanted} if field == "image" else wanted}
+    if error:
+        assert node.error(method, **fields)[0].name == error
+    for _ in range(0 if error else 2):
+        node.call(method, **fields)
+    of_id = {each: name for name, each in crowd.items() if name not in ("app", "pause")}
+    assert [of_id.get(each.id, each.kind) for each in node.runtime.removals] == gone.split()
+    if gone == "image":
+        assert len(node.images()) == 1
+        assert node.has_layer(APP), "its containers stand on its layers"
+
+
+# ---- names and layers of images
+
+
+def test_a_layer_is_deleted_with_the_last_that_stands_on_it(node: BareRuntime) -> None:
+    """Images with one base report their full sizes; a container, and an image volume of it, keep
+    the layers of an image that has gone."""
+    other = node.runtime.add_image(["registry.example/team/tool:1"], [BASE, TOOL])
+    sizes = {each.id: each.size for each in node.images()}
+    assert (sizes[node.app_id], sizes[other]) == (96 << 10, 80 << 10)
+    volume = {"container_path": "/data", "image": {"image": other}}
+    web = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME, mounts=[volume])
+    (mount,) = node.call("ContainerStatus", container_id=web).status.mounts
+    assert mount.image.image == other
+    for image_id in (node.app_id, other):
+        node.call("RemoveImage", image={"image": image_id})
+        assert all(map(node.has_layer, (BASE, APP, TOOL)))
+    node.call("RemoveContainer", container_id=web)
+    assert not any(map(node.has_layer, (BASE, APP, TOOL)))
+
+
+# ---- the disk
+
+
+def test_what_the_disk_holds_is_real_and_counted(node: BareRuntime) -> None:
+    """Layers have their bytes and inodes, none sparse and none all zeros; a writable layer what was
+    written. ImageFsInfo names the directory, and counts all of it."""
+    web = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
+    for _ in range(2):
+        node.runtime.write_to_container(web, 5_000)
+    base, app = (node.root / "layers" / layer.digits for layer in (BASE, APP))
+    contents = [file.read_bytes() for file in base.rglob("*") if file.is_file()]
+    assert [*map(len, contents)] == [
+        len(content) for content in contents if len(set(content)) > 200
+    ]
+    assert (len(contents), sum(map(len, contents))) == (3, 64 << 10)
+    assert len(list(app.rglob("*"))) + 1 == 301
+    assert sum(file.stat().st_size for file in node.writable(web).iterdir()) == 10_000
+    everything = [each for top in ("layers", "containers") for each in (node.root / top).rglob("*")]
+    info = node.call("ImageFsInfo")
+    for found in (*info.image_filesystems, *info.container_filesystems):
+        assert found.fs_id.mountpoint == str(node.root)
+        assert found.inodes_used.value == len(everything)
+        assert found.used_bytes.value == sum(each.stat().st_blocks * 512 for each in everything)
+
+
+@pytest.mark.parametrize("by", ["time", "the next image", "the end"])
+def test_the_space_of_a_container_is_freed_later(tmp_path: Path, by: str) -> None:
+    """With the next image that is removed at the latest, as its removal waits for the runtime's
+    garbage collection; and no thread is left behind."""
+    before = set(threading.enumerate())
+    node = BareRuntime(tmp_path, container_space_delay_seconds=0.5 if by == "time" else 60.0)
+    web = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
+    node.call("RemoveContainer", container_id=web)
+    node.call("RemoveImage", image={"image": "registry.example/absent:1"})
+    assert node.containers() == []
+    if by == "the next image":
+        assert node.writable(web).exists()
+        node.call("RemoveImage", image={"image": node.app_id})
+        assert not node.writable(web).exists()
+    elif by == "time":
+        assert came_true(lambda: not node.writable(web).exists())
+    node.close()
+    assert not node.writable(web).exists()
+    assert came_true(lambda: not set(threading.enumerate()) - before, within_seconds=30.0)
+
+
+# ---- the server
+
+
+def test_which_methods_are_served(node: BareRuntime) -> None:
+    """Each that has a request message; of others it is said that they are not."""
+    for method in METHODS:
+        assert node.server.service(SimpleNamespace(method=f"/any/{method}")) is not None
+    with grpc.insecure_channel(node.server.target) as channel:
+        stream: Any = channel.unary_unary("/runtime.v1.RuntimeService/StreamContainers")
+        with pytest.raises(grpc.RpcError) as caught:
+            stream(b"", timeout=60.0)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_restart_keeps_the_path_and_the_state(node: BareRuntime, crowd: dict[str, str]) -> None:
+    """A socket with mode 0600 while it serves; nothing at the path while it does not."""
+    server = node.server
+    mode = os.stat(server.socket_path).st_mode
+    assert (stat.S_ISSOCK(mode), stat.S_IMODE(mode)) == (True, 0o600)
+    for _ in range(2):
+        server.stop()
+    assert not os.path.lexists(server.socket_path)
+    assert node.error("Version")[0] is grpc.StatusCode.UNAVAILABLE
+    server.start()
+    with CriCalls(server.target) as calls:
+        listed = calls.call("ListContainers").containers
+    assert [each.id for each in listed] == [crowd["running"], crowd["exited"]]
+
+
+def test_an_impossible_socket_path_is_refused(node: BareRuntime, tmp_path: Path) -> None:
+    """Too long for sun_path, or in a directory that does not exist."""
+    for path in ("/" + "x" * 107, str(tmp_path / "absent" / "s")):
+        with pytest.raises(EmbeddedNodeError, match="cannot listen"):
+            EmbeddedServer(node.runtime, path).start()
+
+
+# ---- its failpoints
+
+
+@pytest.mark.parametrize("fault", [Delay(3600), Hang()])
+def test_a_call_that_is_late_goes_on_once_its_failpoint_is_deleted(
+    node: BareRuntime, fault: Failpoint
+) -> None:
+    """Other calls are answered meanwhile."""
+    node.server.failpoints["ListImages"] = fault
+    hanging = node.calls.begin("ListImages")
+    assert node.server.failpoints.wait_for_calls("ListImages", 1, timeout_seconds=60)
+    node.call("Version")
+    assert not hanging.done()
+    del node.server.failpoints["ListImages"]
+    assert len(hanging.result().images) == 2
+
+
+def test_a_stop_drops_the_calls_that_hang(node: BareRuntime) -> None:
+    """They do nothing; after the restart the failpoint is still set."""
+    node.server.failpoints["RemoveImage"] = Hang()
+    hanging = node.calls.begin("RemoveImage", image={"image": NAME})
+    assert node.server.failpoints.wait_for_calls("RemoveImage", 1, timeout_seconds=60)
+    node.server.stop()
+    node.server.start()
+    assert hanging.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+    with CriCalls(node.server.target) as again:
+        assert (
+            again.error("RemoveImage", timeout_seconds=1.0, image={"image": NAME})[0]
+            is grpc.StatusCode.DEADLINE_EXCEEDED
+        )
+    assert node.runtime.removals == ()
+
+
+def test_a_fault_of_a_scenario_does_not_end_a_later_one_of_its_method(node: BareRuntime) -> None:
+    """The first ends while the second, which has replaced it, lasts on."""
+    first = {"action": "hang", "method": "ListImages", "at": "0s", "lasts": "200ms"}
+    second = Fault.model_validate({"action": "fail", "method": "ListImages", "at": "100ms"})
+    schedule = FaultSchedule((Fault.model_validate(first), second), node.server, [])
+    schedule.start(time.monotonic())
+    assert came_true(lambda: not schedule.running)
+    assert node.server.failpoints["ListImages"] == failpoint_of(second)
+    schedule.stop()
+
+
+# ---- dialects
+
+CRI_O = [name for name, dialect in DIALECTS.items() if dialect.is_cri_o]
+MODEL, SAME = "registry.example/model:1", "registry.example/model:2"
+FULL = "no space left on device"
+
+
+# ---- what the runtime does
+
+
+@pytest.mark.parametrize("name", CRI_O)
+def test_what_cri_o_does_otherwise(tmp_path: Path, name: str) -> None:
+    """`image_ref` of the list is a repository digest, ids are bare, and only newer versions fill
+    image_id. A name is removed alone, an image by its last name or its id; one in use by a
+    container is refused, and what is no full name fails."""
+    node = BareRuntime(tmp_path, dialect=DIALECTS[name])
+    web = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
+    (container,), image = node.containers(), node.call("ImageStatus", image={"image": NAME}).image
+    assert container.image_ref == image.repo_digests[0]
+    assert container.image_id == (image.id if DIALECTS[name].fills_image_id else "")
+    assert len(image.id) == 64
+    assert f"image used by {web}: " in node.error("RemoveImage", image={"image": node.app_id})[1]
+    for tag, is_there in ((NAME, True), ("registry.example/team/app:stable", False)):
+        node.call("RemoveImage", image={"image": tag})
+        assert not node.call("ImageStatus", image={"image": tag}).HasField("image")
+        assert node.has_layer(APP) is is_there
+        node.call("RemoveContainer", container_id=web)
+    assert "short-name" in node.error("ImageStatus", image={"image": "busybox:1"})[1]
+    node.close()
+
+
+# ---- what the product does about it
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_in_every_dialect_only_unused_images_are_removed(
+    make_small_node: SmallNodeFactory, name: str
+) -> None:
+    """The images of containers that run or have exited, and of sandboxes stay, by whichever of
+    their tags; two others are removed by id."""
+    small = make_small_node(dialect=DIALECTS[name])
+    web, used = small.run_pod("web"), []
+    for put in (small.run, small.exited):
+        tags = [f"registry.example/{put.__name__}:{number}" for number in range(2)]
+        used.append(small.add_image(tags[0], tags=tags))
+        put(web, tags[1], name=put.__name__)
+    old = small.add_images(2)
+    record = relieve(small.node(), EVERYTHING)
+    assert {*used, small.pause_id} <= small.images()
+    assert {reason_of(record, each) for each in used} == {"in_use"}
+    assert {result_of(record, each) for each in old} == {"removed"}
+    small.run_pod("new")
+
+
+def test_cri_o_on_a_full_disk_can_delete_nothing(make_small_node: SmallNodeFactory) -> None:
+    """Before a deletion it writes a new list, which needs a free block and a free inode."""
+    small = make_small_node(dialect=CRI_O_1_31)
+    (image,) = small.add_images(1)
+    dead = small.gone_pod("gone")
+    for size_bytes, inodes, file in (
+        (small.available(), 0, "grown"),
+        (0, small.inodes_free(), "grown-0"),
+    ):
+        small.fill(size_bytes, inodes)
+        record = relieve(small.node(), EVERYTHING)
+        assert small.removed() == []
+        assert {result_of(record, each) for each in (image, dead)} == {"failed"}
+        assert all(FULL in outcome.error for outcome in record.removals)
+        (small.disk / file).unlink()
+    relieve(small.node(), EVERYTHING)
+    assert {image, dead} <= set(small.removed())
+
+
+def test_late_space_of_images_is_waited_for(make_small_node: SmallNodeFactory) -> None:
+    """The space of the first image is freed 0.1 s after the answer; no
+    second image is removed for it.
+    """
+    small = make_small_node(dialect=CONTAINERD_2_0)
+    first, *others = small.add_images(3)
+    small.run(small.run_pod("web"))
+    record = relieve(small.node(Signal.NODEFS_AVAILABLE, above=3 * MIB))
+    assert small.removed("image") == [first]
+    assert {reason_of(record, each) for each in others} == {"relieved"}
+    assert str(record.result) == "satisfied"
+
+
+def test_cri_os_artifacts_are_removed_with_all_their_names(
+    make_small_node: SmallNodeFactory,
+) -> None:
+    """One of two names, one that a container has mounted, and one that is
+    pinned; beside an image.
+    """
+    small = make_small_node(dialect=CRI_O_1_36)
+    layers = [LayerSpec("model", MIB)]
+    model, _ = [small.runtime.add_image([name], layers, is_artifact=True) for name in (MODEL, SAME)]
+    small.first_detected[model] = small.first_detected[small.app_id]
+    mounted = small.add_image("registry.example/mounted:1", is_artifact=True)
+    pinned = small.add_image("registry.example/pinned:1", is_artifact=True, pinned=True)
+    (old,) = small.add_images(1)
+    small.create(small.run_pod("web"), mounts=[pb.Mount(image=pb.ImageSpec(image=mounted))])
+    record = relieve(small.node(), EVERYTHING)
+    assert {result_of(record, each) for each in (model, old)} == {"removed"}
+    assert not {model, old} & small.images()
+    assert {mounted, pinned} <= small.images()
+    assert [reason_of(record, each) for each in (mounted, pinned)] == ["in_use", "pinned"]
+
+
+def test_an_image_whose_removal_did_nothing_counts_nothing_and_holds_up_nothing(
+    make_small_node: SmallNodeFactory,
+) -> None:
+    """One of three images is removed with success and still there: the others go, and it
+    is not tried again at once.
+    """
+    small = make_small_node(dialect=CRI_O_1_36)
+    images = set(small.add_images(3))
+    node = small.node(imageMinimumGCAge="2m")
+    small.failpoints["RemoveImage"] = Pretend(times=1)
+    record = relieve(node, IMAGES)
+    (vain,) = [outcome for outcome in record.removals if str(outcome.result) == "failed"]
+    assert ("still has it" in vain.error, vain.freed.bytes) == (True, 0)
+    assert images - {vain.verdict.id} <= set(small.removed("image"))
+    assert reason_of(relieve(node, IMAGES), vain.verdict.id) == "too_young"
+
+
+@pytest.mark.parametrize("name", ["NoSuchName", "busybox:1"])
+def test_a_pod_whose_image_is_no_full_name_stops_nothing(
+    make_small_node: SmallNodeFactory, name: str
+) -> None:
+    """CRI-O fails when it is asked what that is. An image that the name could mean stays."""
+    small = make_small_node(dialect=CRI_O_1_36)
+    busybox, old = map(small.add_image, ("localhost/busybox:1", "registry.example/old:1"))
+    small.run(small.run_pod("web"))
+    pod = {
+        "metadata": {"uid": "uid-new", "annotations": {"kubernetes.io/config.source": "api"}},
+        "spec": {"containers": [{"image": name}, {"image": "registry.example/later:1"}]},
+        "status": {"phase": "Pending"},
+    }
+    with KubeletServer(answer(pod_list(pod))) as kubelet:
+        relieve(small.node(kubeletEndpoint=kubelet.url), IMAGES)
+    assert old in small.removed("image")
+    assert (busybox in small.images()) is (name == "busybox:1")
+
+
+# ---- private mounts: who may have them, their limits, and that nothing is left behind
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def directory() -> Iterator[str]:
+    """An empty directory that every user may enter, which pytest's own are not."""
+    path = tempfile.mkdtemp(prefix="reclaimd-test-")
+    os.chmod(path, 0o777)  # noqa: S103 - the child may run as another user, and the directory is removed after the test
+    yield path
+    shutil.rmtree(path)
+
+
+def command(function: str, directory: str, user: int | None = None) -> list[str]:
+    """If the tests do not run as root, `user` is ignored."""
+    as_user = [str(user)] if user is not None and os.geteuid() == 0 else []
+    return [sys.executable, "-m", "tests.sockets.namespace_child", function, directory, *as_user]
+
+
+def run_child(function: str, directory: str, user: int | None = None) -> dict[str, Any]:
+    """What the child printed.
+
+    With `user` it ran as that user and group, without other groups and capabilities.
+    """
+    done = subprocess.run(
+        command(function, directory, user),
+        cwd=str(ROOT),
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    if "no private mounts:" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def need_root() -> None:
+    """Skips the test without root and CAP_SYS_ADMIN."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        (effective,) = (line.split()[1] for line in status if line.startswith("CapEff"))
+    if os.geteuid() != 0 or not int(effective, 16) & 1 << 21:
+        pytest.skip("needs root and CAP_SYS_ADMIN")
+
+
+@rows("""
+    function          | user  | found
+    enter             |       | {"how": "as root", "reason": "", "user": 0}
+    enter             | 65534 | {"how": "in a user namespace", "reason": "", "user": 0}
+    mount             |       | {"bytes": 1048576, "inodes": 16, "made": 15, "inodes_free": 0}
+    mount             | 65534 | {"bytes": 1048576, "inodes": 16, "made": 15, "inodes_free": 0}
+    unmounted_outside |       | {"before": true, "seen_outside": false, "after": false}
+""")
+def test_who_may_mount_what(directory: str, function: str, user: int | None, found: str) -> None:
+    """With CAP_SYS_ADMIN one unshare is enough; without any capability a user namespace. 16 inodes
+    are 15 directories and the root. What the node unmounts is not held until the drill ends."""
+    if user is None:
+        need_root()
+    answer = run_child(function, directory, user)
+    if function == "enter" and answer["reason"]:
+        pytest.skip(f"needs unprivileged user namespaces: {answer['reason']}")
+    assert answer == json.loads(found)
+
+
+@rows("""
+    function              | user  | field  | words
+    locked_down           | 65534 | reason | may not create a user namespace
+    enter_beside_a_thread |       | reason | before the first thread starts; 2 are running
+    mount_wrongly         |       | error  | made: {}/absent: No such file or directory
+""")
+def test_what_is_not_possible_has_a_reason(
+    directory: str, function: str, user: int | None, field: str, words: str
+) -> None:
+    """Neither way is allowed; only one of several threads would move; a directory is not there."""
+    answer = run_child(function, directory, user)
+    assert not answer.get("how")
+    assert words.format(directory) in answer[field]
+
+
+def test_below_directories_of_the_machines_root_a_socket_is_trusted_in_a_user_namespace(
+    directory: str,
+) -> None:
+    """There nobody knows that root, who appears as the overflow user.
+
+    Who may write a directory counts all the same.
+    """
+    need_root()
+    found = run_child("trust", directory, 12345)
+    assert (found["owner of /"], found["private"]) == (NOBODY, None)
+    assert "every user may write its directory" in found["open"]
+
+
+def test_kill_9_leaves_nothing_behind(directory: str) -> None:
+    """No other process sees the mount, and after SIGKILL the directory is empty as before."""
+    with subprocess.Popen(
+        command("mount_and_wait", directory),
+        cwd=str(ROOT),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdout is not None
+        output = child.stdout.readline()
+        if not output:
+            pytest.skip("needs private mounts")
+        assert json.loads(output) == {"files": ["file"]}
+        assert os.listdir(directory) == []
+        child.kill()
+    with open("/proc/self/mounts", encoding="utf-8") as mounts:
+        assert directory not in mounts.read()
+    os.rmdir(directory)  # would fail if the directory were still a mount point
+    os.mkdir(directory)
