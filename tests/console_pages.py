@@ -44,24 +44,9 @@ class Step:
 
     def is_what_was(self, printed: Sequence[str]) -> bool:
         """Whether the shown lines are those that were printed, but for what varies."""
-        now = [masked(line) for line in printed]
-        first, *others = [[masked(line) for line in part] for part in self._parts()]
-        if not others:
-            return now == first
-        *middle, last = others
-        end = len(now) - len(last)
-        if now[: len(first)] != first or now[max(end, 0) :] != last:
-            return False
-        position = len(first)
-        for part in middle:
-            places = range(position + 1, end - len(part))
-            found = next(
-                (place for place in places if now[place : place + len(part)] == part), None
-            )
-            if found is None:
-                return False
-            position = found + len(part)
-        return position < end
+        parts = ("".join(f"{masked(line)}\n" for line in part) for part in self._parts())
+        shown = r"(?:.*\n)+".join(map(re.escape, parts))
+        return bool(re.fullmatch(shown, "".join(f"{masked(line)}\n" for line in printed)))
 
     def shortened(self, printed: Sequence[str]) -> tuple[str, ...]:
         """What was printed, with as many of the first lines, of the last, and from the
