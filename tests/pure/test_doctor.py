@@ -146,24 +146,23 @@ def unknown(**fields: Any) -> Facts:
     return node()._replace(**{**nothing, **usual, "inotify_used": 0, **fields})
 
 
-OF_THE_TABLE = "seen marks configured kubelet mount no_records side_loaded"
-
-
 def told(path: Path, what: dict[str, Any]) -> Facts:
     """A node in order but for what a table says: `seen` of both filesystems, `marks` that are in
-    force, what is `configured` of ours and of the `kubelet`, the `mount`, or `rows`; that images were `side_loaded`, or why there are no records of pulls."""
+    force, what is `configured` of ours and of the `kubelet`, the `mount`, or `rows`; that images were
+    `side_loaded`, or why there are no records of pulls."""
     if "rows" in what:
         layout = {"layout": FsLayout(what["layout"])} if what.get("layout") else {}
         return with_rows(**{**what, **layout})
-    fields, given = dict(what), dict(what.get("configured", {}))
+    fields = dict(what)
+    given = dict(fields.pop("configured", {}))
     if "kubelet" in what:
-        path.write_text(yaml.safe_dump({**KUBELET, **what["kubelet"]}))
+        path.write_text(yaml.safe_dump({**KUBELET, **fields.pop("kubelet")}))
         given["kubeletConfig"] = str(path)
-    in_force = marks(*what.get("marks", ("15%", "15%")))
+    in_force = marks(*fields.pop("marks", ("15%", "15%")))
     fields["configuration"] = configured(in_force, **given)
     if "seen" in what:
         amounts: dict[str, Any] = {
-            name: int(parse_quantity(str(each))) for name, each in what["seen"].items()
+            name: int(parse_quantity(str(each))) for name, each in fields.pop("seen").items()
         }
         fields["observations"] = seen(**amounts)
     if "version" in what:
@@ -171,13 +170,11 @@ def told(path: Path, what: dict[str, Any]) -> Facts:
     if "socket" in what:
         fields["socket"] = at_endpoint(*what["socket"])
     if "mount" in what:
-        fields["filesystems"] = of_mount(*what["mount"].split())
+        fields["filesystems"] = of_mount(*fields.pop("mount").split())
     if "no_records" in what:
-        fields["pulls"] = PullRecords(problem=what["no_records"])
-    if "side_loaded" in what:
+        fields["pulls"] = PullRecords(problem=fields.pop("no_records"))
+    if fields.pop("side_loaded", False):
         fields["records"] = SIDE_LOADED
-    for name in OF_THE_TABLE.split():
-        fields.pop(name, None)
     return node(**fields)
 
 

@@ -52,7 +52,8 @@ def trace(images: str, starts: str = "") -> Trace:
     for number, image in enumerate(images.split()):
         of = image.removeprefix("!").split("+")
         for name in of:
-            layers.setdefault(name, found.layer(int(float(name[1:]) * GIB)))
+            if name not in layers:
+                layers[name] = found.layer(int(float(name[1:]) * GIB))
         found.image([layers[name] for name in of], pulled="!" not in image)
         imported += [number] * ("!" in image)
     made = list[Start]()

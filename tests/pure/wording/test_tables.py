@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,20 @@ def test_signals_objects_and_passes_are_shown_in_tables_and_sentences() -> None:
     expect(EXPECTED / "tables.txt", "\n\n".join("\n".join(part) for part in parts) + "\n")
     assert outcomes_table([]) == [*hanging_sentences(frozenset())] == []
     assert no_effect_sentences((threshold(NODEFS, "10%"),)) == []
+
+
+names = st.text(max_size=40) | st.binary(max_size=40).map(os.fsdecode)
+
+
+@given(names, names)
+def test_no_name_and_no_error_breaks_a_line_of_a_pass(name: str, error: str) -> None:
+    """Of the runtime, which are UTF-8, or on a disk, which are any bytes."""
+    failed = Outcome(GOING._replace(name=name), Result.FAILED, error)
+    done = ReclaimResult("f", (failed,), (Outcome(STAYING._replace(name=name)),), error=error)
+    shown = outcomes_table([failed, *done.kept])
+    assert len(shown) == 3
+    shown += pass_lines(story(GIB, TEN, done, result=PassResult.FAILED, reason=error))
+    assert all(line.isprintable() for line in shown)
 
 
 @pytest.mark.regression
