@@ -9,7 +9,7 @@
 #               (SOURCE=https://…/: where links and pictures of the page of a package index lead to)
 # make coverage shows what the tests of pure code, the simulation and the sockets do not reach (report/coverage)
 # make check    checks format, lint, types, import contracts and generated files; prints how many lines each package has
-# make fuzz     feeds 100 000 inputs to everything that reads text (FUZZ_INPUTS=n for another number)
+# make fuzz     gives 2 000 inputs to every property of the pure tests (PROPERTY_EXAMPLES=n for another number)
 # make soak     runs what takes hours: races, kills, full disks, leaks and all drills, by the hundred; prints its figures
 # make bench    measures, side by side in one run (RECLAIMD_BENCH=short: a little of each, to see that it works)
 # make kubelet  runs the tests beside a real kubelet, and a few fills of a node. KUBELET=, KUBE_APISERVER= and ETCD= name the
@@ -123,7 +123,7 @@ check: development
 	@.ci/lines
 
 fuzz: development
-	FUZZ_INPUTS=$${FUZZ_INPUTS:-100000} $(BIN)/python -m pytest -q --durations=6 tests/fuzz
+	PROPERTY_EXAMPLES=$${PROPERTY_EXAMPLES:-2000} $(BIN)/python -m pytest -n auto -q --durations=6 -o timeout=3600 -m hypothesis tests/pure
 
 # Every test marked soak, at low priority. SOAK=expression selects some of them: SOAK=races. SIMULATION_SECONDS=n: how long
 # daemons are simulated (SOAK=simulation).

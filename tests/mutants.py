@@ -14,38 +14,33 @@ from __future__ import annotations
 import argparse
 import ast
 import functools
-import json
 import random
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from tests.broken_rules import copied, failures, unbroken
+from tests.broken_rules import Noticed, noticed, tell
 from tests.repository import ROOT
 
 PRODUCT = ("signals", "reclaim", "eviction")
 RINGS = (("tests/pure",), ("tests/simulation", "tests/sockets", "tests/drill"), ("tests/faults",))
-OTHER_WAY = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
+PAIRS = (
+    (ast.Lt, ast.LtE),
+    (ast.Gt, ast.GtE),
+    (ast.Eq, ast.NotEq),
+    (ast.Is, ast.IsNot),
+    (ast.In, ast.NotIn),
+    (ast.And, ast.Or),
+    (ast.Add, ast.Sub),
+    (ast.Mult, ast.Div),
+)
+OTHER_WAY: dict[type[ast.AST], Any] = {
     ast.FloorDiv: ast.Mult,
+    **{one: other for pair in PAIRS for one, other in (pair, pair[::-1])},
 }
 THOUSAND = 1000  # seconds in place of milliseconds, bytes in place of KiB
 LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -64,16 +59,6 @@ class Mutant:
     end: int
     old: str
     new: str
-
-
-@dataclass(frozen=True)
-class Tried:
-    """What became of one. `by`: a test that failed; empty: it survived `rings` runs of tests."""
-
-    mutant: Mutant
-    by: str
-    rings: int
-    seconds: float
 
 
 def mistakes(node: ast.AST) -> Found:
@@ -190,21 +175,13 @@ def _imports() -> dict[str, set[str]]:
     }
 
 
-def tried(mutant: Mutant, seconds: float) -> Tried:
-    """Makes the change in a copy, and runs tests until one fails or the time is over."""
-    began = time.monotonic()
+def tried(mutant: Mutant, seconds: float) -> Noticed:
+    """Makes the change in a copy; the tests that import its module come first."""
     own = importers(mutant.file)
     rings = ((tuple(own),) if own else ()) + RINGS
-    ran = 0
-    by: tuple[str, ...] = ()
-    with copied() as directory:
-        changed = directory / mutant.file
-        text = changed.read_bytes()
-        changed.write_bytes(text[: mutant.start] + mutant.new.encode() + text[mutant.end :])
-        while not by and ran < len(rings) and time.monotonic() - began < seconds:
-            by = failures(directory, rings[ran])
-            ran += 1
-    return Tried(mutant, by[0] if by else "", ran, round(time.monotonic() - began, 1))
+    text = (ROOT / mutant.file).read_bytes()
+    changed = text[: mutant.start] + mutant.new.encode() + text[mutant.end :]
+    return noticed(mutant.file, changed, rings, seconds)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -217,32 +194,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=240.0, help="after which no ring begins")
     parser.add_argument("--to", type=Path, help="a file for what was found, as JSON")
     asked = parser.parse_args(arguments)
-    known: list[dict[str, object]] = []
-    if asked.to is not None and asked.to.exists():
-        known = json.loads(asked.to.read_text())
-    if not known and (failed := unbroken(RINGS)):  # it would notice anything
-        print(f"fails without any mistake: {failed[0]}", file=sys.stderr)
-        return 2
-    wanted = chosen(asked.count, asked.seed, asked.only)
-    for mutant in wanted:
-        if any(one["mutant"] == asdict(mutant) for one in known):
-            continue
-        one = tried(mutant, asked.seconds)
-        known.append(asdict(one))
-        print(_line(known[-1]), flush=True)
-        if asked.to is not None:
-            asked.to.write_text(json.dumps(known, indent=1) + "\n")
-    survived = [one for one in known if not one["by"]]
-    print(f"{len(known) - len(survived)} of {len(known)} were noticed")
-    print("\n".join(map(_line, survived)))
-    return 0
-
-
-def _line(one: dict[str, object]) -> str:
-    mutant = one["mutant"]
-    assert isinstance(mutant, dict)
-    change = f"{mutant['file']}:{mutant['line']}: {mutant['kind']}: {mutant['new']}"
-    return f"{change}: {one['by'] or 'NOBODY'} ({one['seconds']:.0f} s)"
+    wanted = {
+        f"{each.file}:{each.line}, from byte {each.start}: {each.kind}: {each.new}": each
+        for each in chosen(asked.count, asked.seed, asked.only)
+    }
+    changes = {name: partial(tried, each, asked.seconds) for name, each in wanted.items()}
+    return 2 if tell(changes, RINGS, asked.to) == 2 else 0
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 import pytest
+import yaml
 
 Test = TypeVar("Test", bound=Callable[..., None])
 
@@ -22,8 +23,8 @@ def rows_of(table: str) -> list[dict[str, str]]:
 
 def rows(table: str) -> Callable[[Test], Test]:
     """One test for each line. The column `what` says what it is about; the others are the test's
-    arguments, of the types that it says: a number; an enumeration's name; None, if that is allowed,
-    and False are empty cells, True is any other."""
+    arguments, of the types that it says: a number; an enumeration's name; YAML for a list, a map or
+    Any; None, if that is allowed, and False are empty cells, True is any other."""
     lines = rows_of(table)
     ids = [line.pop("what", "") or None for line in lines]
 
@@ -41,4 +42,6 @@ def read(cell: str, kind: Any) -> Any:
     """What a cell means as a value of this type."""
     if type(None) in get_args(kind):
         return read(cell, get_args(kind)[0]) if cell else None
+    if kind is Any or get_origin(kind) in (list, dict):
+        return yaml.safe_load(cell)
     return kind[cell] if issubclass(kind, Enum) else kind(cell)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from eviction.cli.doctor import lines
@@ -25,6 +24,7 @@ from reclaim.kubelet.pull_records import PullRecords, record_names
 from reclaim.services import RuntimeVersion
 from reclaim.types import ImageRecord, Listing
 from signals.mounts import Mount
+from signals.quantity import parse_quantity
 from signals.types import (
     FilesystemIdentity,
     FilesystemRole,
@@ -37,7 +37,6 @@ from signals.types import (
 from tests.expected import expect
 from tests.pure.values import (
     GIB,
-    MIB,
     NOW_NS,
     container,
     image,
@@ -51,7 +50,7 @@ SIGNALS = (Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE)
 CACHE = Signal("buildcache.available")
 UNCOLLECTED = Cache("/var/lib/kubelet/pods/u1/volumes/kubernetes.io~empty-dir/hub", 12 * GIB, 1)
 STORES = "/var/lib/containerd/io.containerd.snapshotter.v1"
-KUBELET = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+KUBELET = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
 
 
 def filesystem(**fields: int) -> FsStats:
@@ -83,7 +82,6 @@ SIDE_LOADED = {
     PAUSE.id: ImageRecord(0.0, pulled=False),
 }
 OF_GONE_IMAGES = PullRecords(frozenset().union(*map(record_names, (image(2), image(7), image(8)))))
-NO_RECORDS = PullRecords(problem="no such directory")
 
 
 def configured(thresholds: tuple[Threshold, ...] = MARKS, **fields: object) -> Configuration:
@@ -131,12 +129,8 @@ IN_ORDER: dict[str, Any] = {
 
 def node(**fields: Any) -> Facts:
     """A node in order, of which everything is known; `fields` replace facts, also those of the
-    runtime, and with `marks` and `keep` what is configured."""
+    runtime."""
     of_runtime = {name: fields.pop(name) for name in list(fields) if name in Runtime._fields}
-    if "marks" in fields:
-        fields["configuration"] = configured(fields.pop("marks"))
-    if "keep" in fields:
-        fields["configuration"] = configured(keepImagesNotPulled=fields.pop("keep"))
     return Facts(**{**IN_ORDER, "runtime": RUNTIME._replace(**of_runtime), **fields})
 
 
@@ -152,8 +146,36 @@ def unknown(**fields: Any) -> Facts:
     return node()._replace(**{**nothing, **usual, "inotify_used": 0, **fields})
 
 
-def of_version(name: str, version: str, **fields: Any) -> Facts:
-    return node(version=RuntimeVersion(name, version), **fields)
+def told(path: Path, what: dict[str, Any]) -> Facts:
+    """A node in order but for what a table says: `seen` of both filesystems, `marks` that are in
+    force, what is `configured` of ours and of the `kubelet`, the `mount`, or `rows`; that images were
+    `side_loaded`, or why there are no records of pulls."""
+    if "rows" in what:
+        layout = {"layout": FsLayout(what["layout"])} if what.get("layout") else {}
+        return with_rows(**{**what, **layout})
+    fields = dict(what)
+    given = dict(fields.pop("configured", {}))
+    if "kubelet" in what:
+        path.write_text(yaml.safe_dump({**KUBELET, **fields.pop("kubelet")}))
+        given["kubeletConfig"] = str(path)
+    in_force = marks(*fields.pop("marks", ("15%", "15%")))
+    fields["configuration"] = configured(in_force, **given)
+    if "seen" in what:
+        amounts: dict[str, Any] = {
+            name: int(parse_quantity(str(each))) for name, each in fields.pop("seen").items()
+        }
+        fields["observations"] = seen(**amounts)
+    if "version" in what:
+        fields["version"] = RuntimeVersion(*what["version"].split(" "))
+    if "socket" in what:
+        fields["socket"] = at_endpoint(*what["socket"])
+    if "mount" in what:
+        fields["filesystems"] = of_mount(*fields.pop("mount").split())
+    if "no_records" in what:
+        fields["pulls"] = PullRecords(problem=fields.pop("no_records"))
+    if fields.pop("side_loaded", False):
+        fields["records"] = SIDE_LOADED
+    return node(**fields)
 
 
 def holding(*references: str, age_seconds: float = 3600.0) -> Facts:
@@ -179,61 +201,81 @@ def with_rows(
     return node(configuration=configuration, observations=observations._replace(**observed))
 
 
-def of_mount(kind: str, *options: str, observations: SignalObservations = SEEN) -> Facts:
+def of_mount(kind: str = "", *options: str, observations: SignalObservations = SEEN) -> Any:
     mounts = {"/nodefs": Mount("/", "8:1", kind, "/dev/sda", options)} if kind else {}
-    return node(filesystems=filesystem_facts(observations, mounts))
+    return filesystem_facts(observations, mounts)
 
 
-def beside(
-    path: Path, fields: str, thresholds: tuple[Threshold, ...] = MARKS, **facts: Any
-) -> Facts:
-    """Beside a kubelet whose file has these fields."""
-    path.write_text(KUBELET + fields)
-    return node(configuration=configured(thresholds, kubeletConfig=str(path)), **facts)
+SOUND = """
+- {}
+- {rows: {buildcache.available: [prune]}, frees: buildcache, mark: 15%}
+- {configured: {keepImagesNotPulled: auto}, no_records: no such directory}
+- {version: cri-o 2.0.1}
+- {version: containerd 1.7.24}
+- {version: containerd 2.0.5}
+- {version: containerd v2.3.4}
+- {version: containerd 2.0.40}
+- {version: "containerd "}
+- {version: containerd unknown}
+- {mount: ext4 rw relatime}
+- {mount: zfs rw}
+- {mount: ""}
+"""
 
 
-def unavailable(role: FilesystemRole, reason: str) -> SignalObservations:
-    return SEEN._replace(unavailable=(Unavailable(role, reason),))
-
-
-DOUBT = Distrust(Why.EXCHANGED, "it was exchanged")
-SPLIT = SEEN._replace(layout=FsLayout.SPLIT)
-LATE = "evictionHard: {nodefs.available: 20%}\nimageGCHighThresholdPercent: 100\n"
-PRUNES = {"buildcache.available": ["prune"]}
-
-
-@pytest.mark.parametrize(
-    "facts",
-    [
-        node(),
-        with_rows(PRUNES, "buildcache", "15%"),
-        unknown(
-            configuration=configured(keepImages=["registry.example/ap"], keepImagesNotPulled=True)
-        ),
-        unknown(
-            runtime=Runtime(records=SIDE_LOADED),
-            observations=observations_of()._replace(layout=None),
-        ),
-        node(keep="auto", pulls=NO_RECORDS),
-        of_version("cri-o", "2.0.1"),
-        *(
-            of_version("containerd", version)
-            for version in ("1.7.24", "2.0.5", "v2.3.4", "2.0.40", "", "unknown")
-        ),
-        of_mount("ext4", "rw", "relatime"),
-        of_mount("zfs", "rw"),
-        of_mount(""),
-    ],
-)
-def test_a_sound_node_has_no_findings(facts: Facts) -> None:
+def test_a_sound_node_has_no_findings(tmp_path: Path) -> None:
     """Nothing wrong, nothing risky, nothing to note; of what is not known, and of one whose runtime
     is down, no guesses."""
-    found = examine(facts)
-    assert (found.findings, found.healthy) == ((), True)
-    assert lines(found.findings) == ["nothing wrong or risky was found"]
+    kept: dict[str, Any] = {"keepImages": ["registry.example/ap"], "keepImagesNotPulled": True}
+    side_loaded = Runtime(records=SIDE_LOADED)
+    for facts in (
+        unknown(configuration=configured(**kept)),
+        unknown(runtime=side_loaded, observations=observations_of()._replace(layout=None)),
+        *(told(tmp_path, what) for what in yaml.safe_load(SOUND)),
+    ):
+        found = examine(facts)
+        assert (found.findings, found.healthy) == ((), True)
+        assert lines(found.findings) == ["nothing wrong or risky was found"]
 
 
 PLAIN = """
+every user may connect: {socket: [0666]}
+another user owns the socket: {socket: [0600, 1000]}
+space comes late: {version: containerd 2.0.0}
+up to this version: {version: containerd v2.0.4}
+of any build: {version: containerd 2.0.4+k3s1}
+one mark of two: {marks: [15%]}
+no mark: {marks: []}
+a mark above the capacity: {marks: [11Gi]}
+marks of 0, which no pressure meets: {marks: [0%, 0%], seen: {available_bytes: 1Gi}}
+a kubelet's mark of a few bytes: {kubelet: {evictionHard: {nodefs.available: '10', imagefs.available: 5%}}}
+marks later than the kubelet's, whose image GC is off: {kubelet: {evictionHard: {nodefs.available: 20%}, imageGCHighThresholdPercent: 100}}
+marks before it: {marks: [25%, 25%], kubelet: {evictionHard: {nodefs.available: 20%}, imageGCHighThresholdPercent: 100}}
+no inodes are counted: {seen: {inodes_free: 0, inodes_total: 0}}
+a reserve for root: {seen: {free_bytes: 5320Mi}}
+only the reserve is left: {seen: {available_bytes: 0, free_bytes: 1Mi}}
+pressure: {seen: {available_bytes: 1Gi}}
+pressure, not below the kubelet's mark: {seen: {available_bytes: 1Gi}, kubelet: {evictionHard: {nodefs.available: 1Mi}}}
+pressure, below it: {seen: {available_bytes: 1Gi}, kubelet: {evictionHard: {nodefs.available: 2Gi}}}
+the store is elsewhere: {imagefs: /var/lib/containerd/io.containerd.snapshotter.v1.devmapper}
+an entry keeps nothing: {configured: {keepImages: [registry.example/ap]}}
+what no kubelet pulled, kept to the last: {configured: {keepImagesNotPulled: auto}, side_loaded: true}
+kept always: {configured: {keepImagesNotPulled: true}, side_loaded: true}
+kept never: {configured: {keepImagesNotPulled: false}, side_loaded: true}
+it is to be kept, and is not known: {configured: {keepImagesNotPulled: true}, no_records: no such directory}
+the kubelet refuses: {configured: {kubeletEndpoint: 'http://127.0.0.1:10255'}, pod_list_problem: 401 Unauthorized}
+a row is empty: {rows: {nodefs.available: []}}
+of a layout, too: {rows: {}, layout: dedicated-imagefs}
+a row without a mark: {rows: {buildcache.available: [prune]}}
+a row that frees elsewhere: {rows: {buildcache.available: [prune]}, mark: 15%}
+on the same device: {rows: {nodefs.available: [prune]}, frees: imagefs}
+there is no row to judge yet: {rows: {}, layout: null}
+XFS takes ahead: {mount: xfs rw}
+not where allocsize is set: {mount: xfs rw allocsize=64k}
+nothing limits BuildKit's cache: {buildkitd: {worker: {oci: {reservedSpace: 20GB}}}}
+something does: {buildkitd: {worker: {oci: {reservedSpace: 20GB, maxUsedSpace: 60GB}}}}
+a read-only mount: {mount: ext4 ro}
+a tmpfs: {mount: tmpfs rw}
 few inotify instances: {inotify_limit: 128}
 few are left: {inotify_used: 1000}
 a second snapshotter: {snapshotters: {native: 3}}
@@ -257,99 +299,49 @@ all at once, the worst first: {unwritable: {/v: read-only}, inotify_limit: 128, 
 def nodes(path: Path) -> dict[str, Facts]:
     """What is wrong, risky or worth a note; one name for each, and where it is not by chance, why
     nothing else is said."""
-    short, off = seen(available_bytes=GIB), marks("0%", "0%")
-    another = beside(path, "").configuration
-    gate_off = beside(path, "featureGates: {KubeletSeparateDiskGC: false}\n")
-    remarked = {"kubelet_remark": "several kubelets run here"}
+    another = told(path, {"kubelet": {}}).configuration
+    gate_off = told(path, {"kubelet": {"featureGates": {"KubeletSeparateDiskGC": False}}})
+    split = SEEN._replace(layout=FsLayout.SPLIT)
+    nodefs, imagefs = (
+        SEEN._replace(unavailable=(Unavailable(role, problem),))
+        for role, problem in ((NODEFS, "no answer within 2 s"), (IMAGEFS, "no connection"))
+    )
+    doubt = Distrust(Why.EXCHANGED, "it was exchanged")
+    several = {"kubelet_remark": "several kubelets run here"}
+    unseen = {"kubelet_remark": "no kubelet is seen"}
+    crio = RuntimeVersion("cri-o", "1.36.0")
+    beside_crio = gate_off._replace(runtime=RUNTIME._replace(version=crio))
     return {
         "the runtime is down": unknown(runtime_problem="no connection"),
         "so is a reading, which has no finding of its own": unknown(
-            observations=unavailable(IMAGEFS, "no connection"), runtime_problem="no connection"
+            observations=imagefs, runtime_problem="no connection"
         ),
-        "a reading failed": node(observations=unavailable(NODEFS, "no answer within 2 s")),
-        "every user may connect": node(socket=at_endpoint(0o666)),
-        "another user owns the socket": node(socket=at_endpoint(0o600, 1000)),
-        "space comes late": of_version("containerd", "2.0.0"),
-        "up to this version": of_version("containerd", "v2.0.4"),
-        "of any build": of_version("containerd", "2.0.4+k3s1"),
+        "a reading failed": node(observations=nodefs),
         "the sandbox image is not known": node(listing=Listing(), sandbox_image=None),
         "it is not pinned": node(
             listing=LISTING._replace(images=(PAUSE._replace(pinned=False), APP))
         ),
         "it is not there": node(listing=Listing()),
         "an image cannot be told": holding(),
-        "one mark of two": node(marks=MARKS[:1]),
-        "no mark": node(marks=()),
         "no mark, and no runtime": unknown(configuration=configured(())),
-        "a mark above the capacity": node(marks=marks("11Gi")),
-        "marks of 0, which no pressure meets": node(marks=off, observations=short),
-        "a kubelet's mark of a few bytes": beside(
-            path, "evictionHard: {nodefs.available: '10', imagefs.available: 5%}\n"
-        ),
-        "marks later than the kubelet's, whose image GC is off": beside(path, LATE),
-        "marks before it": beside(path, LATE, marks("25%", "25%")),
-        "no inodes are counted": node(observations=seen(inodes_free=0, inodes_total=0)),
-        "a reserve for root": node(observations=seen(free_bytes=5 * GIB + 200 * MIB)),
-        "only the reserve is left": node(observations=seen(available_bytes=0, free_bytes=MIB)),
-        "pressure": node(observations=short),
-        "pressure, not below the kubelet's mark": beside(
-            path, "evictionHard: {nodefs.available: 1Mi}\n", observations=short
-        ),
-        "pressure, below it": beside(
-            path, "evictionHard: {nodefs.available: 2Gi}\n", observations=short
-        ),
-        "the store is elsewhere": node(imagefs=f"{STORES}.devmapper"),
-        "an entry keeps nothing": node(
-            configuration=configured(keepImages=["registry.example/ap"])
-        ),
-        "what no kubelet pulled, kept to the last": node(keep="auto", records=SIDE_LOADED),
-        "kept always": node(keep=True, records=SIDE_LOADED),
-        "kept never": node(keep=False, records=SIDE_LOADED),
-        "it is to be kept, and is not known": node(keep=True, pulls=NO_RECORDS),
         "records of images that have gone": node(pulls=OF_GONE_IMAGES),
         "a clock before any release": unknown(wall=EARLIEST_WALL - 1.0),
         "a container of the future": holding(APP.id, age_seconds=-3600.0),
-        "directories are not believed": node(doubt=DOUBT),
-        "by the daemon": node(daemon={"pod_directories": DOUBT._asdict()}),
-        "the kubelet refuses": node(
-            configuration=configured(kubeletEndpoint="http://127.0.0.1:10255"),
-            pod_list_problem="401 Unauthorized",
+        "directories are not believed": node(doubt=doubt),
+        "by the daemon": node(daemon={"pod_directories": doubt._asdict()}),
+        "XFS, while its options are not known": node(
+            filesystems=of_mount(observations=seen("xfs"))
         ),
-        "a row is empty": with_rows({"nodefs.available": []}),
-        "of a layout, too": with_rows({}, layout=FsLayout.DEDICATED_IMAGEFS),
-        "a row without a mark": with_rows(PRUNES),
-        "a row that frees elsewhere": with_rows(PRUNES, mark="15%"),
-        "on the same device": with_rows({"nodefs.available": ["prune"]}, "imagefs"),
-        "there is no row to judge yet": with_rows({}, layout=None),
-        "XFS takes ahead": of_mount("xfs", "rw"),
-        "not where allocsize is set": of_mount("xfs", "rw", "allocsize=64k"),
-        "nor while its options are not known": of_mount("", observations=seen("xfs")),
         "nobody collects a cache": node(caches=(UNCOLLECTED,)),
-        "nothing limits BuildKit's cache": node(
-            buildkitd={"worker": {"oci": {"reservedSpace": "20GB"}}}
-        ),
-        "something does": node(
-            buildkitd={"worker": {"oci": {"reservedSpace": "20GB", "maxUsedSpace": "60GB"}}}
-        ),
-        "a read-only mount": of_mount("ext4", "ro"),
-        "a tmpfs": of_mount("tmpfs", "rw"),
-        "several kubelets": node(configuration=another.model_copy(update=remarked)),
+        "several kubelets": node(configuration=another.model_copy(update=several)),
         "several, and none is taken": node(
-            configuration=another.model_copy(update={"kubelet": None, **remarked})
+            configuration=another.model_copy(update={"kubelet": None, **several})
         ),
-        "no kubelet is seen": node(
-            configuration=load(None, {}, {}).model_copy(
-                update={"kubelet_remark": "no kubelet is seen"}
-            )
-        ),
-        "a kubelet that gives up on split filesystems": of_version(
-            "cri-o", "1.36.0", configuration=gate_off.configuration, observations=SPLIT
-        ),
-        "not where it sees no split": of_version(
-            "cri-o", "1.36.0", configuration=gate_off.configuration
-        ),
-        "nor beside containerd": gate_off._replace(observations=SPLIT),
-        **{name: node(**fields) for name, fields in yaml.safe_load(PLAIN).items()},
+        "no kubelet is seen": node(configuration=load(None, {}, {}).model_copy(update=unseen)),
+        "a kubelet that gives up on split filesystems": beside_crio._replace(observations=split),
+        "not where it sees no split": beside_crio,
+        "nor beside containerd": gate_off._replace(observations=split),
+        **{name: told(path, what) for name, what in yaml.safe_load(PLAIN).items()},
     }
 
 

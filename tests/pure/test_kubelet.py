@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -73,7 +73,7 @@ from tests.rows import rows
 # ---- the list of pods beside the directories
 
 BODIES = {"away": None, "late": None, "garbage": b"{", "html": b"<html>", "nothing": b"{}"}
-BODIES["no uid"] = b'{"kind": "PodList", "apiVersion": "v1", "items": [{}]}'
+BODIES["no uid"] = listed({})
 FAILURES = {
     "away": KubeletUnavailable("away"),
     "late": KubeletLate("late"),
@@ -103,20 +103,12 @@ class Node:
         self.clock.step(self.takes)
         if self.failure is not None:
             raise self.failure
-        items = [
-            {
-                "metadata": {
-                    "uid": uid,
-                    "annotations": {"kubernetes.io/config.source": self.source},
-                },
-                "spec": {"containers": [{"image": self.image}]},
-                "status": {"phase": phase},
-            }
-            for uid, phase in self.phases.items()
-        ]
-        return (
-            self.body
-            or json.dumps({"kind": "PodList", "apiVersion": "v1", "items": items}).encode()
+        spec = {"containers": [{"image": self.image}]}
+        return self.body or listed(
+            *(
+                annotated(uid, phase=phase, source=self.source) | {"spec": spec}
+                for uid, phase in self.phases.items()
+            )
         )
 
     def observed(self) -> PodStates:
@@ -372,23 +364,20 @@ class Kubelet:
         """It has pulled an image."""
         credentials = {"registry.example/app": {"nodePodsAccessible": True}}
         fields = {"imageRef": reference, "credentialMapping": credentials}
-        path = self._written(self.pulled, reference, "ImagePulledRecord", version, fields)
+        path = self._written(self.pulled, reference, version, kind="ImagePulledRecord", **fields)
         os.utime(path, (at, at))
         return path
 
     def begins(self, pods_image: str) -> Path:
         """It is going to pull an image."""
-        return self._written(
-            self.pulling, pods_image, "ImagePullIntent", "v1beta1", {"image": pods_image}
-        )
+        return self._written(self.pulling, pods_image, kind="ImagePullIntent", image=pods_image)
 
     def _written(
-        self, directory: Path, of: str, kind: str, version: str, fields: Mapping[str, object]
+        self, directory: Path, of: str, version: str = "v1beta1", **fields: object
     ) -> Path:
         path = directory / f"sha256-{hashlib.sha256(of.encode()).hexdigest()}"
-        path.write_text(
-            json.dumps({"kind": kind, "apiVersion": f"kubelet.config.k8s.io/{version}", **fields})
-        )
+        head = {"apiVersion": f"kubelet.config.k8s.io/{version}"}
+        path.write_text(json.dumps(head | fields))
         return path
 
     def read(self, *containers: Container) -> PullRecords:
@@ -510,6 +499,7 @@ DEFAULTS = {
     "nodefs.inodesFree": "5%",
 }
 CHANGES = {"null": DROP_INS_REMOVE, "merge": MERGES_DEFAULTS}
+OTHERS = "1.34.1+k3s1 1.35.0-alpha.0 1.36 1.100.2 2.0.0  0.0.0-master+$Format:%H$"
 HARD = "evictionHard: {nodefs.available: 1Gi}"
 MERGE = "mergeDefaultEvictionSettings: true"
 
@@ -560,22 +550,11 @@ def test_the_thresholds_are_those_that_a_kubelet_of_this_version_has(
         assert found.depends_on_version is (change is not None)
 
 
-@pytest.mark.parametrize(
-    ("version", "text"),
-    [
-        (
-            "1.34.9",
-            """Failed to garbage collect required amount of images.
-            Attempted to free 7 bytes, but only found 3 bytes eligible to free.""",
-        ),
-        (
-            "1.35.0",
-            """Insufficient free disk space on the node's image filesystem (91% of 100 B used).
-            Failed to free sufficient space by deleting unused images (freed 3 bytes).
-            Investigate disk usage, as it could be used by active images, logs, volumes, or other data.""",
-        ),
-    ],
-)
+@rows("""
+    version | text
+    1.34.9  | Failed to garbage collect required amount of images. Attempted to free 7 bytes, but only found 3 bytes eligible to free.
+    1.35.0  | Insufficient free disk space on the node's image filesystem (91% of 100 B used). Failed to free sufficient space by deleting unused images (freed 3 bytes). Investigate disk usage, as it could be used by active images, logs, volumes, or other data.
+""")
 def test_the_event_of_too_little_freed_has_the_words_of_this_kubelet(
     version: str, text: str
 ) -> None:
@@ -585,16 +564,8 @@ def test_the_event_of_too_little_freed_has_the_words_of_this_kubelet(
     says_usage = policies_of(configuration).images.says_usage
     event = not_enough_freed(SpaceDecision(91, 100, 7), 3, says_usage=says_usage)
     assert event is not None
-    assert event.message == " ".join(text.split())
-    for other in (
-        "1.34.1+k3s1",
-        "1.35.0-alpha.0",
-        "1.36",
-        "1.100.2",
-        "2.0.0",
-        "",
-        "0.0.0-master+$Format:%H$",
-    ):
+    assert event.message == text
+    for other in OTHERS.split(" "):
         assert told(other).has(SAYS_USAGE) is not other.startswith("1.34")
     assert (NEWEST.has(SAYS_USAGE), OLDEST.has(DROP_INS_REMOVE)) == (True, False)
 

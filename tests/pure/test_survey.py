@@ -44,7 +44,6 @@ from tests.repository import ROOT
 from tests.rows import rows, rows_of
 
 NODEFS, IMAGEFS, CONTAINERFS = map(FilesystemRole, ("nodefs", "imagefs", "containerfs"))
-UID = "0f5ab5a0-1b1e-4a4e-9d3c-0123456789ab"
 
 
 # ---- attribution
@@ -156,21 +155,24 @@ def test_what_may_be_freed_of_a_part_is_what_is_planned_of_it_and_by_which_funct
     """Of images what their removal frees, and never more than the part; of a dead container its
     writable layer; the logs of a pod that is gone altogether; what functions of the configuration
     remove where they free space. What is kept is not counted."""
-    goes = [
-        ("DeleteUnusedImages", Kind.IMAGE, "a", 300, Result.PLANNED, ""),
-        ("DeleteUnusedImages", Kind.IMAGE, "b", 100, Result.PLANNED, ""),
-        ("DeleteUnusedImages", Kind.IMAGE, "c", 500, None, Reason.IN_USE),
-        ("DeleteAllUnusedContainers", Kind.CONTAINER, "dead", None, Result.PLANNED, ""),
-        ("DeleteAllUnusedContainers", Kind.POD_LOG, "logs", None, Result.PLANNED, ""),
-        ("logs", "rotated_log", "1.log", 99, Result.PLANNED, ""),
-        ("ballast", "ballast", "file", 40, Result.PLANNED, ""),
-        ("elsewhere", "ballast", "other", 50, Result.PLANNED, ""),
-    ]
     functions = []
-    for name, kind, each, size, result, reason in goes:
-        verdict = Verdict(kind, each, each, Action.KEEP, reason, size and 2 * size * MIB)
-        freed = verdict._replace(frees_bytes=size and size * MIB)
-        functions.append(ReclaimResult(name, (Outcome(freed, result),)))
+    for row in rows_of("""
+        function                  | kind        | name  | mib | result  | reason
+        DeleteUnusedImages        | image       | a     | 300 | planned |
+        DeleteUnusedImages        | image       | b     | 100 | planned |
+        DeleteUnusedImages        | image       | c     | 500 |         | in_use
+        DeleteAllUnusedContainers | container   | dead  |     | planned |
+        DeleteAllUnusedContainers | pod_log     | logs  |     | planned |
+        logs                      | rotated_log | 1.log | 99  | planned |
+        ballast                   | ballast     | file  | 40  | planned |
+        elsewhere                 | ballast     | other | 50  | planned |
+    """):
+        size = int(row["mib"]) * MIB if row["mib"] else None
+        kind = Kind(row["kind"]) if row["kind"] in [*Kind] else row["kind"]
+        verdict = Verdict(kind, row["name"], row["name"], Action.KEEP, row["reason"], size)
+        freed = verdict._replace(size_bytes=size and 2 * size, frees_bytes=size)
+        outcome = Outcome(freed, Result(row["result"]) if row["result"] else None)
+        functions.append(ReclaimResult(row["function"], (outcome,)))
     measured = having(
         writable_layers={"dead": 7 * MIB, "live": 5 * MIB},
         kubelets=(tree({Use.LOGS_OF_GONE_PODS: 3, Use.LOGS_ROTATED: 2}),),
@@ -178,13 +180,15 @@ def test_what_may_be_freed_of_a_part_is_what_is_planned_of_it_and_by_which_funct
     )
     (found,) = attribute(seen({1: 4 * GIB}), functions, measured)
     assert {
-        str(share.use): (share.reclaimable // MIB, share.by) for share in found.shares if share.by
+        f"{share.use} {share.reclaimable // MIB} by {', '.join(share.by)}"
+        for share in found.shares
+        if share.by
     } == {
-        "images_may_go": (400, ("DeleteUnusedImages",)),
-        "containers_dead": (7, ("DeleteAllUnusedContainers",)),
-        "logs_of_gone_pods": (3, ("DeleteAllUnusedContainers",)),
-        "logs_rotated": (2, ("logs",)),
-        "else": (40, ("ballast",)),
+        "images_may_go 400 by DeleteUnusedImages",
+        "containers_dead 7 by DeleteAllUnusedContainers",
+        "logs_of_gone_pods 3 by DeleteAllUnusedContainers",
+        "logs_rotated 2 by logs",
+        "else 40 by ballast",
     }
 
 
@@ -337,25 +341,20 @@ def test_a_tree_that_never_answers_costs_the_limit_and_no_more(tmp_path: Path) -
 # ---- files that are open
 
 
-@pytest.mark.parametrize(
-    ("cgroups", "uid"),
-    [
-        ("0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{}.slice/x.scope", UID),
-        ("0::/kubepods.slice/kubepods-pod{}.slice/cri-containerd-1.scope", UID),
-        (f"12:cpu:/kubepods/besteffort/pod{UID}/1234\n0::/", UID),
-        (
-            "0::/kubepods/burstable/podaabbccddeeff00112233445566778899/1",
-            "aabbccddeeff00112233445566778899",
-        ),
-        ("0::/system.slice/podman.service", ""),
-        ("0::/machine.slice/libpod-1.scope", ""),
-        ("", ""),
-    ],
-)
-def test_the_pod_of_a_process_is_in_its_cgroup(cgroups: str, uid: str) -> None:
+@rows("""
+    cgroup                                                                                 | uid
+    /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f5ab5a0_1b1e_4a4e_9d3c_0123456789ab.slice/x.scope | 0f5ab5a0-1b1e-4a4e-9d3c-0123456789ab
+    /kubepods.slice/kubepods-pod0f5ab5a0_1b1e_4a4e_9d3c_0123456789ab.slice/cri-containerd-1.scope | 0f5ab5a0-1b1e-4a4e-9d3c-0123456789ab
+    /kubepods/besteffort/pod0f5ab5a0-1b1e-4a4e-9d3c-0123456789ab/1234                      | 0f5ab5a0-1b1e-4a4e-9d3c-0123456789ab
+    /kubepods/burstable/podaabbccddeeff00112233445566778899/1                              | aabbccddeeff00112233445566778899
+    /system.slice/podman.service                                                           |
+    /machine.slice/libpod-1.scope                                                          |
+""")
+def test_the_pod_of_a_process_is_in_its_cgroup(cgroup: str, uid: str) -> None:
     """With both cgroup drivers, in every class of quality of service, on cgroup v1 and v2; a static
     pod's UID too."""
-    assert pod_uid_of(cgroups.format(UID.replace("-", "_"))) == uid
+    assert pod_uid_of(f"0::{cgroup}") == pod_uid_of(f"12:cpu:{cgroup}\n0::/") == uid
+    assert pod_uid_of("") == ""
 
 
 def test_a_deleted_file_counts_once_and_for_its_holder(tmp_path: Path) -> None:
@@ -489,23 +488,24 @@ def test_each_filesystem_is_told_once() -> None:
     """With its roles, its reserve, what can jump (allocsize is what was fixed) and what project
     quotas do; of a type that is not known, or a mount that is not found, nothing is claimed."""
     stats = FsStats(GIB, GIB + 512 * MIB, 9 * GIB, 1, 2, 0)
-    disks = {
-        "nodefs": ("ext4", 1, mounted("ext4", "relatime")),
-        "imagefs": ("xfs", 2, mounted("xfs", "prjquota")),
-        "containerfs": ("ext4", 1, None),
-        "fixed": ("xfs", 3, mounted("xfs", "allocsize=64k")),
-        "cow": ("btrfs", 4, mounted("btrfs")),
-        "memory": ("tmpfs", 5, mounted("tmpfs")),
-        "other": ("zfs", 6, None),
-    }
-    filesystems = {
-        FilesystemRole(role): (FilesystemIdentity(f"/{device}", device, "/dev/x", kind), stats)
-        for role, (kind, device, _) in disks.items()
-    }
+    filesystems, mounts = {}, {}
+    for row in rows_of("""
+        role        | device | kind  | mount
+        nodefs      | 1      | ext4  | ext4 relatime
+        imagefs     | 2      | xfs   | xfs prjquota
+        containerfs | 1      | ext4  |
+        fixed       | 3      | xfs   | xfs allocsize=64k
+        cow         | 4      | btrfs | btrfs
+        memory      | 5      | tmpfs | tmpfs
+        other       | 6      | zfs   |
+    """):
+        path, device = f"/{row['device']}", int(row["device"])
+        disk = FilesystemIdentity(path, device, "/dev/x", row["kind"])
+        filesystems[FilesystemRole(row["role"])] = disk, stats
+        if row["mount"]:
+            mounts[path] = mounted(*row["mount"].split())
     seen = observations_of()._replace(filesystems=filesystems)
-    facts = filesystem_facts(
-        seen, {f"/{device}": mount for _, device, mount in disks.values() if mount}
-    )
+    facts = filesystem_facts(seen, mounts)
     shown = [*facts_table(facts), json.dumps([to_json(each) for each in facts], indent=1)]
     expect(Path(__file__).with_name("filesystems.txt"), "\n".join(shown) + "\n")
     assert facts_table(()) == []

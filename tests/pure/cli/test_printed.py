@@ -17,22 +17,23 @@ from eviction.cli.commands import COMMANDS
 from eviction.cli.help import all_fields, shared_options
 from eviction.cli.output import wrap_lines
 from eviction.cli.parser import command_of
-from eviction.cli.plan import MOST_KEPT_LISTED, plan_lines
+from eviction.cli.plan import plan_lines
 from eviction.cli.status import lines
 from eviction.cli.top import screen
 from eviction.records.attribution import Attribution, Share, Use
 from eviction.records.json_shapes import to_json
 from eviction.records.passes import Pass, Trigger
-from eviction.types import Decision
 from eviction.wording.status import Status
 from manual import options_of
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from schemas import PRINTED
 from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout
 from tests.expected import expect
-from tests.pure.values import GIB, MIB, observations_of
+from tests.pure.records.documents import a_pass
+from tests.pure.values import GIB, MIB
 from tests.reclaimd_process import reclaimd_here
 from tests.repository import ROOT
+from tests.rows import rows
 from tests.schemas import problems, schema_of, strict_validator, validator
 
 EXPECTED = Path(__file__).with_name("expected")
@@ -118,13 +119,13 @@ def status(*signals: tuple[str, int, int, float | None], **fields: Any) -> dict[
             {"signal": s, "effective": mark, "headroom_seconds": seconds, **near}
             for s, _, mark, seconds in signals
         ],
-        "passes": [a_pass("removed 1 object")],
+        "passes": [short_of("removed 1 object")],
         **fields,
     }
 
 
-def a_pass(reason: str) -> dict[str, Any]:
-    """One that was not enough."""
+def short_of(reason: str) -> dict[str, Any]:
+    """A pass that was not enough."""
     acted_on = {"signal": "nodefs.available"}
     started = "2026-11-21T07:00:00.000Z"
     return {"started": started, "acted_on": acted_on, "result": "not_enough", "reason": reason}
@@ -153,7 +154,7 @@ STATUS = {
         BYTES,
         held_off="a\x1b[2Jb\nc",
         warnings=["the defaults: \x1b[31m"],
-        passes=[a_pass("x\x07y")],
+        passes=[short_of("x\x07y")],
     ),
 }
 
@@ -171,7 +172,13 @@ def test_the_status_says_what_is_and_what_is_done() -> None:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 15), (120, 50), (20, 5)])
+@rows("""
+    width | height
+    80    | 24
+    60    | 15
+    120   | 50
+    20    | 5
+""")
 def test_the_screen_fits_the_terminal_and_keeps_state_and_signals(width: int, height: int) -> None:
     """However much there is to show: six signals, many passes with long reasons, two reasons to
     remove nothing."""
@@ -180,7 +187,7 @@ def test_the_screen_fits_the_terminal_and_keeps_state_and_signals(width: int, he
         held_off="nothing is removed for 5m, as of now; " * 3,
         dry_run=True,
         warnings=["w" * 500],
-        passes=[a_pass("because " * 100)] * 9,
+        passes=[short_of("because " * 100)] * 9,
     )
     shown = screen(lines(crowded, width), width, height)
     assert len(shown) < height
@@ -204,8 +211,7 @@ def planned(kept: int, **foretold: Any) -> Pass:
     done = ReclaimResult(
         "DeleteUnusedImages", outcomes, tuple(map(Outcome, (used, used, *running)))
     )
-    decision = Decision(frozenset(), (), None, (), FsLayout.SINGLE)
-    return Pass("1", 0.0, Trigger.REQUEST, observations_of(), decision, functions=(done,))
+    return a_pass(done, trigger=Trigger.REQUEST)
 
 
 def test_a_plan_says_what_may_go_in_its_order_and_what_stays() -> None:
@@ -218,14 +224,16 @@ def test_a_plan_says_what_may_go_in_its_order_and_what_stays() -> None:
     expect(EXPECTED / "plan.txt", "\n\n".join("\n".join(each) for each in plans) + "\n")
 
 
-@pytest.mark.parametrize(
-    ("kept", "width", "everything"),
-    [(100, None, False), (100, 80, True), (MOST_KEPT_LISTED, 80, False)],
-)
+@rows("""
+    kept | width | everything | what
+    100  |       |            | in a pipe, so that a name can be searched
+    100  | 80    | yes        | all are asked for
+    20   | 80    |            | few
+""")
 def test_few_objects_are_listed_and_all_where_that_is_asked_for(
     kept: int, width: int | None, everything: bool
 ) -> None:
-    """In a pipe too, so that a name can be searched."""
+    """One more than few are counted."""
     found = plan_lines(planned(kept), width, everything=everything)
     assert sum(line.startswith("keep ") for line in found) == kept
     assert not any("--all" in line for line in found)
@@ -278,8 +286,8 @@ def test_every_command_with_json_has_a_schema() -> None:
     assert set().union(*PRINTED_BY.values()) | {"log-line"} == PRINTED.keys()
 
 
-@pytest.mark.parametrize("name", PRINTED)
-def test_every_field_of_what_is_printed_is_described(name: str) -> None:
+@pytest.mark.parametrize("name", [*PRINTED, "configuration", "scenario"])
+def test_every_field_of_what_is_printed_or_read_is_described(name: str) -> None:
     """Each part has a title and a description, each field a sentence."""
     schema = schema_of(name)
     parts = schema.get("$defs", {})

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import math
 import os
 import re
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 from eviction.cli.commands import COMMANDS
 from eviction.cli.options import configuration_flags
 from eviction.cli.parser import command_of
-from eviction.configuration.effective import Configuration, ConfigurationError, load
+from eviction.configuration.effective import ConfigurationError, load
 from eviction.configuration.file import FIELDS, GONE_FIELDS, ConfigurationFile
 from eviction.configuration.fingerprint import (
     configuration_files,
@@ -26,8 +28,10 @@ from eviction.configuration.fingerprint import (
     same_configuration,
 )
 from eviction.configuration.kubelet import read_kubelet_configuration
+from tests.mutations import TEXTS
 from tests.pure.configuration.test_told import KUBELETS, OURS
 from tests.repository import ROOT
+from tests.rows import rows
 
 ANNOTATED, INSTALLED = ROOT / "config" / "all-fields.yaml", ROOT / "config" / "reclaimd.yaml"
 
@@ -81,53 +85,41 @@ def test_what_is_installed_is_short_and_its_suggestions_are_accepted(tmp_path: P
 # ---- which files are read
 
 
-@pytest.mark.parametrize(
-    ("config", "config_dir", "variable", "found"),
-    [
-        (
-            None,
-            None,
-            None,
-            ("ROOT/etc/reclaimd/reclaimd.yaml", "ROOT/etc/reclaimd/reclaimd.conf.d"),
-        ),
-        (None, "/d", None, ("ROOT/etc/reclaimd/reclaimd.yaml", "/d")),
-        (None, "", None, ("ROOT/etc/reclaimd/reclaimd.yaml", None)),
-        ("/a", None, None, ("/a", None)),
-        ("/a", "/d", None, ("/a", "/d")),
-        (None, "/d", "/b", ("/b", "/d")),
-        (None, None, "/b", ("/b", None)),
-        ("/a", None, "/b", ("/a", None)),
-        ("", None, None, (None, None)),
-        ("", "", "/b", (None, None)),
-        (None, None, "", (None, None)),
-    ],
-)
+@rows("""
+    config | config_dir | variable | file                           | directory
+    -      | -          | -        | ROOT/etc/reclaimd/reclaimd.yaml | ROOT/etc/reclaimd/reclaimd.conf.d
+    -      | /d         | -        | ROOT/etc/reclaimd/reclaimd.yaml | /d
+    -      |            | -        | ROOT/etc/reclaimd/reclaimd.yaml | -
+    /a     | -          | -        | /a                             | -
+    /a     | /d         | -        | /a                             | /d
+    -      | /d         | /b       | /b                             | /d
+    -      | -          | /b       | /b                             | -
+    /a     | -          | /b       | /a                             | -
+           | -          | -        | -                              | -
+           |            | /b       | -                              | -
+    -      | -          |          | -                              | -
+""")
 def test_what_is_named_takes_the_place_of_the_usual_files(
-    tmp_path: Path,
-    config: str | None,
-    config_dir: str | None,
-    variable: str | None,
-    found: tuple[str | None, str | None],
+    tmp_path: Path, config: str, config_dir: str, variable: str, file: str, directory: str
 ) -> None:
-    """The command line before the environment; an empty text is none."""
+    """The command line before the environment; an empty text is none. A minus: it is not there."""
     (tmp_path / "etc/reclaimd/reclaimd.conf.d").mkdir(parents=True)
     (tmp_path / "etc/reclaimd/reclaimd.yaml").touch()
-    environment = {} if variable is None else {"RECLAIMD_CONFIG": variable}
-    files = configuration_files(config, config_dir, environment, root=str(tmp_path))
-    assert files == tuple(path and path.replace("ROOT", str(tmp_path)) for path in found)
+    given = [None if each == "-" else each for each in (config, config_dir, variable)]
+    environment = {} if given[2] is None else {"RECLAIMD_CONFIG": given[2]}
+    files = configuration_files(given[0], given[1], environment, root=str(tmp_path))
+    shown = [(path or "-").replace(str(tmp_path), "ROOT") for path in files]
+    assert shown == [file, directory]
 
 
 def test_usual_files_are_read_where_they_exist(tmp_path: Path) -> None:
-    """A dangling symlink is an error of whoever reads it, not a node without a configuration."""
+    """A dangling symlink is an error of whoever reads it, not a node without a configuration, and
+    so is a directory of drop-ins that is named and missing."""
     assert configuration_files(None, None, {}, root=str(tmp_path)) == (None, None)
-    (tmp_path / "etc/reclaimd").mkdir(parents=True)
     file = tmp_path / "etc/reclaimd/reclaimd.yaml"
+    file.parent.mkdir(parents=True)
     file.symlink_to("nowhere")
     assert configuration_files(None, None, {}, root=str(tmp_path)) == (str(file), None)
-
-
-def test_a_drop_in_directory_that_is_missing_is_refused(tmp_path: Path) -> None:
-    """By its name."""
     with pytest.raises(ConfigurationError, match=f"^{tmp_path}/none: cannot be read: No such file"):
         load(None, {}, {}, directory=f"{tmp_path}/none")
 
@@ -138,27 +130,31 @@ def test_the_same_files_flags_and_endpoints_make_the_same_fingerprint(tmp_path: 
     file, link = tmp_path / "a.conf", tmp_path / "link"
     file.write_text("x: 1\n")
     link.symlink_to(file)
-    here, runtime = str(tmp_path), "CONTAINER_RUNTIME_ENDPOINT"
-    daemon = fingerprint_of(str(file), here, {"root-dir": None}, environment={"PATH": "/bin"})
-    assert daemon == fingerprint_of(str(link), here, {}, environment={runtime: ""})
-    none = fingerprint_of(None, None, {"root-dir": None}, environment={})
+
+    def of(
+        path: object = file, directory: object = tmp_path, root: str | None = None, **variables: str
+    ) -> dict[str, Any]:
+        files = [None if each is None else str(each) for each in (path, directory)]
+        return fingerprint_of(files[0], files[1], {"root-dir": root}, environment=variables)
+
+    daemon, none = of(PATH="/bin"), of(None, None)
+    by_link = fingerprint_of(str(link), str(tmp_path), {}, environment={})
+    assert daemon == by_link == of(CONTAINER_RUNTIME_ENDPOINT="")
     others = [
-        fingerprint_of(str(file), None, {}, environment={}),
-        fingerprint_of(str(file), here, {"root-dir": "/x"}, environment={}),
-        fingerprint_of(str(file), here, {}, environment={runtime: "unix:///x"}),
-        fingerprint_of(None, None, {}, environment={"IMAGE_SERVICE_ENDPOINT": "unix:///x"}),
+        of(directory=None),
+        of(root="/x"),
+        of(CONTAINER_RUNTIME_ENDPOINT="unix:///x"),
+        of(None, None, IMAGE_SERVICE_ENDPOINT="unix:///x"),
     ]
-    before = file.stat()
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-    others.append(fingerprint_of(str(file), here, {}, environment={}))
+    assert same_configuration(none, others[-1])
+    os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))
+    for other in (*others, of(), "text"):
+        assert not same_configuration(other, daemon)
     assert same_configuration(daemon, daemon)
     assert same_configuration({}, daemon)
-    assert same_configuration(none, others[3])
-    for other in (*others, "text"):
-        assert not same_configuration(other, daemon)
     assert not same_configuration(daemon, {})
     with pytest.raises(FileNotFoundError):
-        fingerprint_of(str(tmp_path / "missing"), None, {}, environment={})
+        of(tmp_path / "missing")
 
 
 # ---- what no file may hold
@@ -178,7 +174,7 @@ def test_a_field_that_is_gone_is_refused_with_what_to_use_instead(
         assert str(refused.value) == f"{file}: the field '{field}' is gone; {GONE_FIELDS[field]}"
 
 
-TEXTS = [name for name, field in FIELDS.items() if isinstance(field.default, str)][2:]
+OF_TEXT = [name for name, field in FIELDS.items() if isinstance(field.default, str)][2:]
 UNFIT = "must hold no NUL and no lone surrogate"
 
 
@@ -186,7 +182,7 @@ UNFIT = "must hold no NUL and no lone surrogate"
 def test_a_text_that_the_kernel_does_not_take_is_refused_by_name(tmp_path: Path, text: str) -> None:
     """Of any field, in a file and by a flag; of the kubelet's those that are read."""
     file, kubelet = tmp_path / "c.yaml", tmp_path / "kubelet.yaml"
-    values = dict.fromkeys((*TEXTS, "kubeletConfig"), text) | {
+    values = dict.fromkeys((*OF_TEXT, "kubeletConfig"), text) | {
         "keepImages": [text],
         "evictionHard": {"nodefs.available": text},
     }
@@ -209,8 +205,12 @@ def test_a_text_that_the_kernel_does_not_take_is_refused_by_name(tmp_path: Path,
 
 
 some_fields = st.sampled_from([*FIELDS])
-some_texts = st.text() | st.sampled_from(
-    ["5%", "1Gi", "x", "{}", "[]", "12", "null", "{nodefs.available: 5%}", "1e-9999%"]
+some_texts = st.one_of(
+    st.sampled_from((*TEXTS, "5%", "{}", "[]", "null", "1e-9999%", "[x]", "99999999999999999999")),
+    st.text(max_size=40).map(lambda text: json.dumps([text])),
+    st.text(max_size=40).map(lambda text: json.dumps({"nodefs.available": text})),
+    st.sampled_from(TEXTS).map("{{nodefs.available: {}, cache.inodesFree: 1}}".format),
+    st.text(),
 )
 
 
@@ -218,14 +218,24 @@ some_texts = st.text() | st.sampled_from(
 def test_any_file_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, content: list[tuple[str, str]] | str
 ) -> None:
-    """Nothing but ConfigurationError comes out of a file, and no part of a refused one is used."""
+    """Nothing but ConfigurationError comes out of a file, in one line, and no part of a refused one
+    is used; every number that is in force is finite, and no mark negative."""
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     lines = (
         content if isinstance(content, str) else "".join(f"{f}: {text}\n" for f, text in content)
     )
     path.write_bytes((OURS + lines).encode("utf-8", "surrogatepass"))
-    with contextlib.suppress(ConfigurationError):
-        assert isinstance(load(str(path), {}, {}), Configuration)
+    refused = ""
+    try:
+        found = load(str(path), {}, {})
+    except ConfigurationError as error:
+        refused, found = str(error), load(None, {}, {})
+    assert "\n" not in refused
+    for each in found.thresholds:
+        assert each.mark_with_min_reclaim(10**12) >= each.mark(10**12) >= 0
+    numbers = [value for value in dict(found).values() if isinstance(value, int | float)]
+    assert all(map(math.isfinite, numbers))
+    assert 0 <= found.image_gc_low_threshold_percent < found.image_gc_high_threshold_percent <= 100
 
 
 # ---- what may be written is read

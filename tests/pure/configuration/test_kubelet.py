@@ -43,43 +43,21 @@ from reclaim.kubelet.client import InvalidEndpoint, KubeletEndpoint
 from signals.types import KUBELET_SIGNALS
 from tests.pure.configuration.test_told import KUBELETS, add_process
 from tests.pure.values import GIB, MIB, value
+from tests.rows import rows
 
 Map = Mapping[str, str]
 
 # ---- the thresholds
 
-OFF = ("0%", "100%")
-MARKS_ALONE = [
-    "0.0%",
-    "00%",
-    "0.%",
-    "+0%",
-    "-0%",
-    "-1e-60%",
-    "0%%",
-]  # in single precision 1e-60 is 0
-BOTH = [
-    "5%",
-    "100.0%",
-    "0100%",
-    "1e2%",
-    "100.000001%",
-    "0.001%",
-    "1Ki",
-    "1.5Gi",
-    ".5G",
-    "5.",
-    "100m",
-    "1n",
-    "2E3",
-    "1e-3",
-]
-RECLAIMS_ALONE = ["100.001%", "500%", "1e3%", "0", "0Mi", "0e5", "-0"]
-NEITHER = [
-    "",
-    "1 Gi",
-    *["-1%", "-0.0001%", "-1", "-1Gi", "x", "1K", "1GB", "%", "12%345", "NaN%", "inf%"],
-]
+FORMS = {
+    "off": "0% 100%",
+    "marks alone": "0.0% 00% 0.% +0% -0% -1e-60% 0%%",  # in single precision 1e-60 is 0
+    "both": "5% 100.0% 0100% 1e2% 100.000001% 0.001% 1Ki 1.5Gi .5G 5. 100m 1n 2E3 1e-3",
+    "minimum reclaims alone": "100.001% 500% 1e3% 0 0Mi 0e5 -0",
+    "neither": "-1% -0.0001% -1 -1Gi x 1K 1GB % 12%345 NaN% inf%",
+}
+OFF, MARKS_ALONE, BOTH, RECLAIMS_ALONE, NEITHER = map(str.split, FORMS.values())
+NEITHER += ["", "1 Gi"]
 MARKS, RECLAIMS = {*OFF, *MARKS_ALONE, *BOTH}, {"100%", *BOTH, *RECLAIMS_ALONE}
 TEXTS = [*OFF, *MARKS_ALONE, *BOTH, *RECLAIMS_ALONE, *NEITHER]
 GRACES = {"30s": 30.0, "1m30s": 90.0, "250ms": 0.25, "0": 0.0}
@@ -150,39 +128,41 @@ def test_each_form_of_an_amount_is_taken_where_the_kubelet_takes_it(signal: str)
     assert_as_judged({"x" * 2**20: "5%"}, {}, {}, {})
 
 
-@pytest.mark.parametrize(
-    ("capacity", "mark"), [(40 * GIB, 3 * GIB), (400 * GIB, 21 * GIB), (2000 * GIB, 21 * GIB)]
-)
+@rows("""
+    gib  | mark
+    40   | 3
+    400  | 21
+    2000 | 21
+""")
 def test_the_default_margin_is_5_percent_up_to_20_gibibytes(
-    tmp_path: Path, capacity: int, mark: int
+    tmp_path: Path, gib: int, mark: int
 ) -> None:
     """A disk of 2 TB does not keep 100 GB empty; its inodes are not bound. Shares are truncated."""
     kubelet = tmp_path / "kubelet.yaml"
     kubelet.write_text(KUBELETS + "evictionHard: {nodefs.available: 1Gi, nodefs.inodesFree: 70%}\n")
     space, inodes = load(None, {}, {"kubeletConfig": str(kubelet)}).thresholds
-    assert abs(space.mark(capacity) - mark) < MIB
+    assert abs(space.mark(gib * GIB) - mark * GIB) < MIB
     assert inodes.mark(100) == 69 + 5
 
 
-@pytest.mark.parametrize(
-    ("text", "pairs"),
-    [
-        ("", {}),
-        ("nodefs.available<10%", {"nodefs.available": "10%"}),
-        ("a<1,,b<2,", {"a": "1", "b": "2"}),
-        ("a<1,a<1<2", {"a": "1<2"}),
-        *((text, None) for text in ("a", "a=1", "<1", "a<", "a<1,b", "<")),
-    ],
-)
-def test_pairs_have_the_form_of_the_kubelets_flags(text: str, pairs: Map | None) -> None:
+@rows("""
+    text                 | pairs
+                         | {}
+    nodefs.available<10% | {nodefs.available: 10%}
+    a<1,,b<2,            | {a: '1', b: '2'}
+    a<1,a<1<2            | {a: 1<2}
+    a                    |
+    a=1                  |
+    <1                   |
+    a<                   |
+    a<1,b                |
+    <                    |
+""")
+def test_pairs_have_the_form_of_the_kubelets_flags(text: str, pairs: Any) -> None:
     """Commas between, the later of two equal signals wins; else the sentence shows the form."""
-    with (
-        contextlib.nullcontext()
-        if pairs is not None
-        else pytest.raises(
-            ConfigurationError, match=r"^--x: '.*' is not of the form signal<value, for example"
-        )
-    ):
+    form = r"^--x: '.*' is not of the form signal<value, for example"
+    refused = pytest.raises(ConfigurationError, match=form)
+    with refused if pairs is None else contextlib.nullcontext():
         assert parse_pairs("x", text, "<") == pairs
 
 
@@ -256,25 +236,24 @@ def test_drop_ins_are_walked_as_by_go(tmp_path: Path) -> None:
 
 # ---- its process
 
-LEFT_ALONE: list[tuple[str, dict[str, str], str]] = [
-    ("", {"uids": "1234\t1234\t1234\t1234"}, "it belongs to uid 1234"),
-    ("", {"uids": "1234\t0\t0\t0"}, "it belongs to uid 1234"),
-    ("", {"exe": "/usr/bin/sudo"}, "its executable is /usr/bin/sudo"),
-    ("", {"pids": "100\t7"}, "it runs in a PID namespace of its own"),
-    ("", {"root": "/proc"}, "it has another root directory"),
-    ("--config=x", {"cwd": ""}, "x is relative to its working directory"),
-    ("--config=/nowhere/k.yaml", {}, "its /nowhere/k.yaml is not visible here"),
-    ("--config-dir=/nowhere", {}, "its /nowhere is not visible here"),
-    ("--healthz-port=x", {}, "its command line cannot be read"),
-]
 
-
-@pytest.mark.parametrize(("argument", "other", "why"), LEFT_ALONE)
+@rows("""
+    argument                 | other                              | why
+    --config=                | {uids: "1234\t1234\t1234\t1234"}   | it belongs to uid 1234
+    --config=                | {uids: "1234\t0\t0\t0"}            | it belongs to uid 1234
+    --config=                | {exe: /usr/bin/sudo}               | its executable is /usr/bin/sudo
+    --config=                | {pids: "100\t7"}                   | it runs in a PID namespace of its own
+    --config=                | {root: /proc}                      | it has another root directory
+    --config=x               | {cwd: ''}                          | x is relative to its working directory
+    --config=/nowhere/k.yaml | {}                                 | its /nowhere/k.yaml is not visible here
+    --config-dir=/nowhere    | {}                                 | its /nowhere is not visible here
+    --healthz-port=x         | {}                                 | its command line cannot be read
+""")
 def test_a_process_that_may_not_be_the_nodes_kubelet_is_left_alone(
     tmp_path: Path, argument: str, other: dict[str, str], why: str
 ) -> None:
     """The usual file is taken instead, and without one the defaults are; it is said why."""
-    add_process(tmp_path, [argument or f"--config={tmp_path}"], **{"cwd": "/", **other})
+    add_process(tmp_path, [argument], **{"cwd": "/", **other})
     usual = tmp_path / "var/lib/kubelet/config.yaml"
     usual.parent.mkdir(parents=True)
     for begins, count in (
@@ -328,16 +307,14 @@ def test_a_process_that_hangs_or_is_hostile_does_not_hold_the_start(tmp_path: Pa
     line.open("wb").close()  # lets the thread that was left behind end
 
 
-@pytest.mark.parametrize(
-    ("arguments", "given"),
-    [
-        ("--config /a -- --config /b", {"config": ["/a"]}),
-        ("--config", {"config": [""]}),
-        ("--cgroups-per-qos --config=/a", {"config": ["/a"]}),
-        ("--config-dir --config", {"config-dir": ["--config"]}),
-        ("-v 2 config=/a --other /b --config=/a=b", {"config": ["/a=b"]}),
-    ],
-)
+@rows("""
+    arguments                              | given
+    --config /a -- --config /b             | {config: [/a]}
+    --config                               | {config: ['']}
+    --cgroups-per-qos --config=/a          | {config: [/a]}
+    --config-dir --config                  | {config-dir: [--config]}
+    -v 2 config=/a --other /b --config=/a=b | {config: [/a=b]}
+""")
 def test_flags_have_the_syntax_of_pflag(arguments: str, given: dict[str, list[str]]) -> None:
     """A flag that needs a value takes the next argument, whatever it is."""
     assert given_flags(arguments.split()) == given
@@ -379,21 +356,15 @@ def test_all_identities_in_their_order(node: NodeFiles) -> None:
     """Token, the node's certificates, each with its key, nobody; each where the kubelet is known
     by its certificate."""
     url, pinned = "https://127.0.0.1:10250", (str(node.serving),)
-    assert [way.endpoint for way in node.ways()] == [
-        KubeletEndpoint(url, token_file=str(node.token), pinned_files=pinned),
-        KubeletEndpoint(url, certificate_file=str(node.own), pinned_files=pinned),
-        KubeletEndpoint(
-            url,
-            certificate_file=str(node.certificate),
-            key_file=str(node.key),
-            pinned_files=pinned,
-        ),
-        KubeletEndpoint(url, pinned_files=pinned),
+    certificate = "the node's client certificate"
+    identities: list[tuple[str, dict[str, Any]]] = [
+        ("the service account's token", {"token_file": str(node.token)}),
+        (certificate, {"certificate_file": str(node.own)}),
+        (certificate, {"certificate_file": str(node.certificate), "key_file": str(node.key)}),
+        ("nobody", {}),
     ]
-    assert [way.identity.split(" /")[0] for way in node.ways()] == [
-        "the service account's token",
-        *["the node's client certificate"] * 2,
-        "nobody",
+    assert [(way.identity.split(" /")[0], way.endpoint) for way in node.ways()] == [
+        (who, KubeletEndpoint(url, pinned_files=pinned, **files)) for who, files in identities
     ]
 
 
@@ -418,16 +389,14 @@ def test_without_the_kubelets_certificate_nothing_is_asked_over_https(node: Node
     )
 
 
-@pytest.mark.parametrize(
-    ("listens", "url"),
-    [
-        ("", "https://127.0.0.1:10260"),
-        ("0.0.0.0", "https://127.0.0.1:10260"),
-        ("::", "https://[::1]:10260"),
-        ("192.0.2.7", "https://192.0.2.7:10260"),
-        ("2001:db8::7", "https://[2001:db8::7]:10260"),
-    ],
-)
+@rows("""
+    listens     | url
+                | https://127.0.0.1:10260
+    0.0.0.0     | https://127.0.0.1:10260
+    ::          | https://[::1]:10260
+    192.0.2.7   | https://192.0.2.7:10260
+    2001:db8::7 | https://[2001:db8::7]:10260
+""")
 def test_the_kubelet_is_asked_where_it_listens(node: NodeFiles, listens: str, url: str) -> None:
     """On all interfaces: at the loopback. `tlsCertFile` is what it shows."""
     shown = (str(node.key),)
@@ -436,19 +405,18 @@ def test_the_kubelet_is_asked_where_it_listens(node: NodeFiles, listens: str, ur
     assert set(asked) == {(url, shown)}
 
 
-@pytest.mark.parametrize(
-    ("url", "address"),
-    [
-        ("http://127.0.0.1", ("127.0.0.1", 10255)),
-        ("http://localhost:10255/", ("127.0.0.1", 10255)),
-        ("http://[fd00::7]:65535", ("fd00::7", 65535)),
-        ("https://[::1]", ("::1", 10250)),
-    ],
-)
-def test_an_endpoint_is_an_address_and_a_port(url: str, address: tuple[str, int]) -> None:
+@rows("""
+    url                     | host      | port
+    http://127.0.0.1        | 127.0.0.1 | 10255
+    http://localhost:10255/ | 127.0.0.1 | 10255
+    http://[fd00::7]:65535  | fd00::7   | 65535
+    https://[::1]           | ::1       | 10250
+""")
+def test_an_endpoint_is_an_address_and_a_port(url: str, host: str, port: int) -> None:
     """Without a port the kubelet's default; no name has to be resolved."""
-    endpoint = KubeletEndpoint(url, ca_file="/ca" if url.startswith("https") else "")
-    assert (endpoint.address, endpoint.secure) == (address, url.startswith("https"))
+    secure = url.startswith("https")
+    endpoint = KubeletEndpoint(url, ca_file="/ca" if secure else "")
+    assert (endpoint.address, endpoint.secure) == ((host, port), secure)
 
 
 NO_URLS = """127.0.0.1 127.0.0.1:10250 unix://kubelet.sock unix:/run/kubelet.sock ftp://127.0.0.1

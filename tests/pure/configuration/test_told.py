@@ -4,22 +4,35 @@ A story is our file, or several files: `@ NAME` begins another one, `whole` stan
 the head of its kind. `environment` and `flags` are what their names say, `process` is a kubelet with
 these arguments, `search` looks for one. What comes of it follows after `=>`: the thresholds and
 values that are not the defaults, where they are from, and warnings; or the sentence with which it
-is refused, and whether the schema refuses it too. `UPDATE=1` writes that anew.
+is refused, and whether the schema refuses it too.
+
+A text is read as it was written, or as a kubelet reads it, or refused in one sentence: `told/yaml.txt`
+has what becomes of the field `a`, or of the document, in our own files, the kubelet's file and its
+drop-ins. `UPDATE=1` writes all anew.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS, KubeletFields
-from eviction.configuration.strict_yaml import parse_document
+from eviction.configuration.strict_yaml import (
+    DEEPEST,
+    LARGEST_BYTES,
+    parse_document,
+    parse_kubelets_drop_in,
+    parse_kubelets_file,
+    read_document,
+)
 from eviction.wording.configuration_warnings import configuration_warnings
 from tests.expected import expect
 from tests.schemas import problems, validator
@@ -138,23 +151,113 @@ def outcome(story: str, root: Path) -> Iterator[str]:
         assert refused or wrong == []
 
 
+def tell(told: Path, lines_of: Callable[[int, str], Iterable[str]]) -> str:
+    """Expects behind each story of the file what comes of it; what begins with `#` is for readers."""
+    stories = re.sub("^=> .*\n", "", told.read_text(), flags=re.MULTILINE).split("\n\n")
+    for number, written in enumerate(stories):
+        story = re.sub("^# .*\n", "", written + "\n", flags=re.MULTILINE)
+        lines = (f"=> {line}".rstrip() for line in lines_of(number, story))
+        stories[number] = "\n".join([written.rstrip("\n"), *lines])
+    text = "\n\n".join(stories) + "\n"
+    expect(told, text)
+    return text
+
+
 @pytest.mark.parametrize("name", ["accepted", "refused", "inherited"])
 def test_what_is_written_has_the_outcome_that_is_told(name: str, tmp_path: Path) -> None:
     """Whole: every value that differs from the default, and every sentence."""
-    told = TOLD / f"{name}.txt"
-    stories = re.sub("^=> .*\n", "", told.read_text(), flags=re.MULTILINE).split("\n\n")
-    for number, written in enumerate(stories):
+
+    def lines_of(number: int, story: str) -> Iterator[str]:
         root = tmp_path / str(number)
         root.mkdir()
-        story = re.sub("^# .*\n", "", written + "\n", flags=re.MULTILINE)
-        lines = outcome(story.replace("ROOT", str(root)), root)
-        stories[number] = "\n".join(
-            [
-                written.rstrip("\n"),
-                *(f"=> {line}".replace(str(root), "ROOT").rstrip() for line in lines),
-            ]
-        )
-    text = "\n\n".join(stories) + "\n"
-    expect(told, text)
+        for line in outcome(story.replace("ROOT", str(root)), root):
+            yield line.replace(str(root), "ROOT")
+
+    text = tell(TOLD / f"{name}.txt", lines_of)
     if name != "inherited":
-        assert text.count("\n=> refused: ") == (len(stories) if name == "refused" else 0)
+        refused = text.count("\n\n") + 1 if name == "refused" else 0
+        assert text.count("\n=> refused: ") == refused
+
+
+# ---- texts
+
+READERS: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "ours": parse_document,
+    "file": parse_kubelets_file,
+    "drop-in": parse_kubelets_drop_in,
+}
+
+
+def read_as(parse: Callable[[str, str], dict[str, Any]], text: str) -> str:
+    """What is read, with its types, or the sentence of the refusal."""
+    try:
+        document = parse(text, "f")
+    except ConfigurationError as error:
+        return f"refused: {error}"
+    return repr(document.get("a", document))
+
+
+def test_a_text_has_the_meaning_that_its_reader_gives_it() -> None:
+    """For us `012` is not 10 and `yes` is not true, and duplicates, aliases, tags and several
+    documents are refused; the kubelet's file has the values that it has for a kubelet."""
+
+    def lines_of(_: int, text: str) -> Iterable[str]:
+        by = {name: read_as(parse, text.removesuffix("\n")) for name, parse in READERS.items()}
+        if len({*by.values()}) == 1:
+            return [by["ours"]]
+        return [f"{name}: {what}" for name, what in by.items()]
+
+    tell(TOLD / "yaml.txt", lines_of)
+
+
+NESTED = f"nested deeper than {DEEPEST}"
+TWICE_30 = f"x: &x {'[' * 30}{']' * 30}\na: {'[' * 30}*x{']' * 30}"
+MANY_ALIASES = f"x: &x [{'1,' * 999}]\ny: &y [{'*x,' * 99}]\nz: [{'*y,' * 99}]"
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_would_cost_too_much_is_refused(reader: str) -> None:
+    """Depth, and for a kubelet aliases of aliases, which go-yaml refuses as well."""
+    depth = DEEPEST - 2
+    within = f"a: {'[' * depth}{']' * depth}"
+    assert read_as(READERS[reader], within) == "[" * depth + "]" * depth
+    for text, problem in (
+        (f"a: [{'[' * DEEPEST}{']' * (DEEPEST + 1)}", NESTED),
+        ("[" * 100_000, NESTED),
+        (TWICE_30, NESTED),
+        (MANY_ALIASES, "comes from aliases"),
+    ):
+        told = read_as(READERS[reader], text)
+        assert told.startswith("refused: f: ")
+        assert (problem if reader != "ours" or "*" not in text else "aliases are not") in told
+
+
+@given(st.text("ab01:-[]{},&*!|>'\"#%@`? \n\t<\\", max_size=60) | st.text(max_size=60))
+def test_any_text_is_read_or_refused_by_each(text: str) -> None:
+    """Nothing but ConfigurationError comes out, in one line; what a drop-in may hold, the file may
+    hold."""
+    told = {name: read_as(parse, text) for name, parse in READERS.items()}
+    refused = {name for name, what in told.items() if what.startswith("refused: f: ")}
+    assert not any("\n" in what for what in told.values())
+    assert "drop-in" in refused or told["drop-in"] == told["file"]
+
+
+def test_a_file_is_utf_8_of_at_most_one_mebibyte(tmp_path: Path) -> None:
+    """With a byte order mark or without. A FIFO without a writer would block for ever."""
+    path, text = tmp_path / "c.yaml", "a: grün\n"
+    for content in (text.encode(), text.encode("utf-8-sig"), text.encode().ljust(LARGEST_BYTES)):
+        path.write_bytes(content)
+        assert read_document(str(path)) == {"a": "grün"}
+    for name, content, problem in (
+        ("large", b"#" * (LARGEST_BYTES + 1), "larger than 1.0MiB, the largest allowed"),
+        ("latin-1", b"a: \xff\n", "not UTF-8 at byte 3"),
+        ("none", b"", "cannot be read: No such file or directory"),
+        (".", b"", "cannot be read: Is a directory"),
+        ("pipe", b"", "is not a regular file"),
+    ):
+        if content:
+            (tmp_path / name).write_bytes(content)
+        elif name == "pipe":
+            os.mkfifo(tmp_path / name)
+        with pytest.raises(ConfigurationError, match=f"{problem}$"):
+            read_document(str(tmp_path / name))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 from eviction.records.history import (
     DaemonRecordJson,
@@ -15,7 +17,7 @@ from eviction.records.json_shapes import Document, to_json
 from eviction.records.observations_json import timestamp
 from eviction.records.pass_json import outcome_json
 from eviction.records.passes import Pass, PassResult, Trigger
-from eviction.types import Decision
+from eviction.types import Decision, Threshold
 from reclaim.types import Action, Amounts, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FsLayout, Signal
 from tests.pure.values import GIB, MIB, image_id, observation, observations_of, threshold
@@ -44,18 +46,20 @@ def outcome(
     return Outcome(verdict, result, error=error, duration_seconds=0.02, freed=freed)
 
 
+def a_pass(*functions: ReclaimResult, met: Threshold | None = None, **fields: Any) -> Pass:
+    """A pass with these results, which acted on a threshold if one was met; `fields` replace values
+    of it."""
+    marks, row = (met,) if met else (), fields.get("row", ())
+    decision = Decision(frozenset(), marks, met, row, FsLayout.SINGLE)
+    usual = Pass("id", 1_800_000_000.0, Trigger.INTERVAL, observations_of(), decision)
+    return replace(usual, functions=functions, **fields)
+
+
 def periodic_pass(function: ReclaimResult) -> Pass:
     """A pass of a periodic loop."""
-    return Pass(
-        "periodic-1",
-        1_800_000_000.0,
-        Trigger.PERIODIC,
-        observations_of(),
-        Decision(frozenset(), (), None, (), None),
-        row=(function.operation,),
-        functions=(function,),
-        result=PassResult.FAILED if function.error else PassResult.SATISFIED,
-    )
+    result = PassResult.FAILED if function.error else PassResult.SATISFIED
+    row = (function.operation,)
+    return a_pass(function, id="periodic-1", trigger=Trigger.PERIODIC, row=row, result=result)
 
 
 def pass_of(
@@ -65,16 +69,12 @@ def pass_of(
 ) -> Pass:
     """A pass that acted on nodefs.available."""
     observations = observations_of(observation(LOW.signal, GIB))
-    decision = Decision(frozenset(), (LOW,), LOW, ("DeleteUnusedImages",), FsLayout.SINGLE)
-    function = ReclaimResult("DeleteUnusedImages", tuple(outcomes))
-    return Pass(
-        identity,
-        1_800_000_000.0,
-        Trigger.INTERVAL,
-        observations,
-        decision,
-        decision.row,
-        (function,),
+    return a_pass(
+        ReclaimResult("DeleteUnusedImages", tuple(outcomes)),
+        met=LOW,
+        id=identity,
+        observations=observations,
+        row=("DeleteUnusedImages",),
         measured=Amounts(13 * MIB),
         result=result,
         reason="removed 1 object",

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.exit_codes import EXIT_RUNTIME
-from eviction.records.json_shapes import LEFT_OUT, Document, LeftOut, to_json
+from eviction.records.json_shapes import to_json
 from eviction.records.observations_json import observations_json, threshold_json, timestamp
 from eviction.records.pass_json import pass_json, pass_summary
 from eviction.records.passes import (
@@ -24,7 +24,7 @@ from eviction.records.passes import (
     with_result,
 )
 from eviction.surface.requests import exit_code
-from eviction.types import Decision, NodeCondition, Threshold
+from eviction.types import NodeCondition
 from reclaim.types import (
     Action,
     Amounts,
@@ -36,9 +36,11 @@ from reclaim.types import (
     Usage,
     Verdict,
 )
-from signals.types import FilesystemIdentity, FsLayout, Signal
+from signals.types import FilesystemIdentity, Signal
 from tests.expected import expect
+from tests.pure.records.documents import a_pass
 from tests.pure.values import GIB, MIB, observation, observations_of, threshold
+from tests.rows import rows
 
 NODEFS, IMAGEFS = Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE
 LOW = replace(threshold(NODEFS, "10%", min_reclaim="2%"), origin="flag")
@@ -46,7 +48,7 @@ SHORT = threshold(NODEFS, "10%", min_reclaim="89Gi")
 ROW = ("DeleteAllUnusedContainers", "DeleteUnusedImages")
 CLEAR = observations_of(observation(NODEFS, 50 * GIB))
 VERDICT = Verdict(
-    Kind.IMAGE, "sha256:1", "app:1", Action.REMOVE, Reason.UNUSED, 10 * MIB, 7200.12345
+    Kind.IMAGE, "sha256:1", "app:1", Action.REMOVE, Reason.UNUSED, 10 * MIB, 7200.12345678
 )
 GONE, FAILED, PLANNED = (
     Outcome(VERDICT, result, duration_seconds=0.25, freed=Amounts(2 * MIB, 3))
@@ -60,21 +62,16 @@ PINNED = STAYS._replace(verdict=STAYS.verdict._replace(reason=Reason.PINNED))
 def record(*outcomes: Outcome, **fields: Any) -> Pass:
     """A pass with these outcomes that measured 20 MiB and 30 inodes; `fields` replace values of it
     and of its function."""
-    done = ReclaimResult(ROW[1], outcomes)
     of_function = {
         name: fields.pop(name)
         for name in ("kept", "eligible_in_seconds", "error")
         if name in fields
     }
-    row = fields.pop("row", ROW)
-    usual = Pass(
-        "id",
-        0.0,
-        Trigger.INTERVAL,
-        CLEAR,
-        Decision(frozenset({NodeCondition.RECLAIM_PRESSURE}), (LOW,), LOW, row, FsLayout.SINGLE),
-        row,
-        (replace(done, **of_function),),
+    usual = a_pass(
+        replace(ReclaimResult(ROW[1], outcomes), **of_function),
+        met=LOW,
+        row=fields.pop("row", ROW),
+        observations=CLEAR,
         measured=Amounts(20 * MIB, 30),
         after=CLEAR,
     )
@@ -93,86 +90,62 @@ def test_the_larger_of_two_gains_counts(
     assert Usage(*after).gained_since(Usage(*before)) == (max(available, free), inodes)
 
 
-LOST = "0 objects, freed 20.0MiB and 30 inodes; still under pressure: "
-STILL = "1 object, freed 20.0MiB and 30 inodes; still under pressure: "
-CLEARED = "removed 1 object, freed 20.0MiB and 30 inodes; no threshold is met any more"
-EMPTY = "nothing in this layout relieves it: its row of the reclaim table is empty"
-REST = "; everything else is in use or protected"
-WAITING = record(
-    still_met=(LOW,),
-    functions=tuple(ReclaimResult("f", eligible_in_seconds=wait) for wait in (30.0, 90.0, None)),
-)
+GIVEN: dict[str, dict[str, Any]] = {
+    "low": {"still_met": (LOW,)},
+    "short": {"still_met": (SHORT,)},
+    "lost": {"error": "lost"},
+    "away": {"functions": (ReclaimResult("f", error="away"),) * 2},
+    "in-90-s": {"eligible_in_seconds": 90.0},
+    "in-30-s": {
+        "functions": tuple(ReclaimResult("f", eligible_in_seconds=s) for s in (30.0, 90.0, None))
+    },
+    "stale": {"after": observations_of(observation(IMAGEFS, 50 * GIB, stale=True))},
+    "unread": {"after": observations_of()},
+    "not-needed": {"kept": (NOT_NEEDED,)},
+    "no-row": {"row": ()},
+}
+"""What a pass came to, by a word of the table."""
 
 
-@pytest.mark.parametrize(
-    ("passed", "result", "reason"),
-    [
-        (record(GONE), "satisfied", CLEARED),
-        (record(GONE, error="lost"), "satisfied", CLEARED),
-        (record(still_met=(LOW,), error="no list"), "failed", "no list"),
-        (
-            record(still_met=(LOW,), functions=(ReclaimResult("f", error="away"),) * 2),
-            "failed",
-            "away",
-        ),
-        (record(GONE, still_met=(LOW,)), "not_enough", f"{STILL}nodefs.available{REST}"),
-        (
-            record(GONE, still_met=(LOW,), error="lost"),
-            "not_enough",
-            f"{STILL}nodefs.available; lost",
-        ),
-        (
-            record(GONE, FAILED, still_met=(LOW,), eligible_in_seconds=90.0),
-            "not_enough",
-            f"{STILL}nodefs.available; 1 removal failed, the next object is old enough in 90 s",
-        ),
-        (WAITING, "not_enough", f"{LOST}nodefs.available; the next object is old enough in 30 s"),
-        (
-            record(GONE, after=observations_of(observation(IMAGEFS, 50 * GIB, stale=True))),
-            "not_enough",
-            f"{STILL}nodefs.available is not readable, imagefs.available is not readable{REST}",
-        ),
-        (
-            record(GONE, after=observations_of()),
-            "not_enough",
-            f"{STILL}nodefs.available is not readable{REST}",
-        ),
-        (
-            record(still_met=(SHORT,)),
-            "not_enough",
-            f"{LOST}nodefs.available (above its mark, short of its minimum reclaim){REST}",
-        ),
-        (
-            record(GONE, still_met=(LOW,), kept=(NOT_NEEDED,)),
-            "not_enough",
-            f"{STILL}nodefs.available; the rest was not needed for what its row relieves",
-        ),
-        (
-            record(still_met=(LOW,), row=()),
-            "not_enough",
-            f"{LOST}nodefs.available; {EMPTY}",
-        ),
-    ],
-)
+@rows("""
+    removed     | given        | result     | reason
+    gone        |              | satisfied  | no threshold is met any more
+    gone        | lost         | satisfied  | no threshold is met any more
+                | low lost     | failed     | lost
+                | low away     | failed     | away
+    gone        | low          | not_enough | nodefs.available; everything else is in use or protected
+    gone        | low lost     | not_enough | nodefs.available; lost
+    gone failed | low in-90-s  | not_enough | nodefs.available; 1 removal failed, the next object is old enough in 90 s
+                | low in-30-s  | not_enough | nodefs.available; the next object is old enough in 30 s
+    gone        | stale        | not_enough | nodefs.available is not readable, imagefs.available is not readable; everything else is in use or protected
+    gone        | unread       | not_enough | nodefs.available is not readable; everything else is in use or protected
+                | short        | not_enough | nodefs.available (above its mark, short of its minimum reclaim); everything else is in use or protected
+    gone        | low not-needed | not_enough | nodefs.available; the rest was not needed for what its row relieves
+                | low no-row   | not_enough | nodefs.available; nothing in this layout relieves it: its row of the reclaim table is empty
+""")
 def test_the_result_of_a_pass_depends_on_the_thresholds_not_on_its_errors(
-    passed: Pass, result: str, reason: str
+    removed: str, given: str, result: str, reason: str
 ) -> None:
     """Satisfied when no threshold is met, and all can be read; failed when nothing could be done;
     else not enough, with the reason, each once."""
-    ended = with_result(passed, dry_run=False)
-    assert ended.result == result
-    assert ended.reason.removeprefix("removed ") == reason.removeprefix("removed ")
+    fields = {name: value for word in given.split() for name, value in GIVEN[word].items()}
+    outcomes = [{"gone": GONE, "failed": FAILED}[each] for each in removed.split()]
+    ended = with_result(record(*outcomes, **fields), dry_run=False)
+    count = "1 object" if removed else "0 objects"
+    begins = {
+        "satisfied": f"removed {count}, freed 20.0MiB and 30 inodes; ",
+        "not_enough": f"removed {count}, freed 20.0MiB and 30 inodes; still under pressure: ",
+    }
+    assert (ended.result, ended.reason) == (result, begins.get(result, "") + reason)
 
 
-@pytest.mark.parametrize(("result", "says"), [(GONE, True), (PLANNED, True), (FAILED, False)])
-def test_a_pass_says_that_images_went_that_the_kubelet_had_not_pulled(
-    result: Outcome, says: bool
-) -> None:
+def test_a_pass_says_that_images_went_that_the_kubelet_had_not_pulled() -> None:
     """At the end of its reason, whatever its result."""
-    last = result._replace(verdict=VERDICT._replace(last_resort=True))
     words = "; nothing else was enough, so 1 image went that the kubelet had not pulled"
-    for dry_run in (False, True):
-        assert with_result(record(last), dry_run=dry_run).reason.endswith(words) is says
+    for one, says in ((GONE, True), (PLANNED, True), (FAILED, False)):
+        last = record(one._replace(verdict=VERDICT._replace(last_resort=True)))
+        ended = [with_result(last, dry_run=dry_run).reason for dry_run in (False, True)]
+        assert [reason.endswith(words) for reason in ended] == [says] * 2
 
 
 @pytest.mark.regression
@@ -194,91 +167,68 @@ def test_a_dry_run_that_could_list_nothing_has_failed() -> None:
         assert (exit_code(ended) == EXIT_RUNTIME) is bool(passed.errors)
 
 
-INODES_MET = threshold(Signal.NODEFS_INODES_FREE, "10%")
-FIFTH = threshold(IMAGEFS, "20%")
+MARKS = {
+    "low": LOW,
+    "inodes": threshold(Signal.NODEFS_INODES_FREE, "10%"),
+    "fifth": threshold(IMAGEFS, "20%"),
+}
 
 
-@pytest.mark.parametrize(
-    ("available", "foreseen", "met", "verdict"),
-    [
-        ((8, 40), (13, 40), (LOW,), ": nodefs 8% → 13% available, enough"),
-        ((8, 40), (11, 40), (LOW,), ": nodefs 8% → 11% available, 1.0GiB short"),
-        ((8, 9), (11, 12), (LOW, FIFTH), ": imagefs 9% → 12% available, 8.0GiB short"),
-        ((50, 40), (50, 45), (), ": imagefs 40% → 45% available, clear already"),
-        ((50, 40), (50, 40), (), ""),
-        ((8, 40), (13, 40), (LOW, INODES_MET), ": how many inodes is not known"),
-    ],
-)
+@rows("""
+    available | foreseen | met        | verdict
+    8 40      | 13 40    | low        | : nodefs 8% → 13% available, enough
+    8 40      | 11 40    | low        | : nodefs 8% → 11% available, 1.0GiB short
+    8 9       | 11 12    | low fifth  | : imagefs 9% → 12% available, 8.0GiB short
+    50 40     | 50 45    |            | : imagefs 40% → 45% available, clear already
+    50 40     | 50 40    |            |
+    8 40      | 13 40    | low inodes | : how many inodes is not known
+""")
 def test_a_dry_run_says_whether_what_would_go_is_enough(
-    available: tuple[int, int], foreseen: tuple[int, int], met: tuple[Threshold, ...], verdict: str
+    available: str, foreseen: str, met: str, verdict: str
 ) -> None:
     """For the mark that is missed most, minimum reclaim included. `~`: not all of it is known from
     the disk."""
     now, then = (
         observations_of(
-            *map(observation, (NODEFS, IMAGEFS), (each * GIB for each in seen)),
+            *map(observation, (NODEFS, IMAGEFS), (int(each) * GIB for each in gib.split())),
             observation(Signal.NODEFS_INODES_FREE, 5, 100),
         )
-        for seen in (available, foreseen)
+        for gib in (available, foreseen)
     )
     known = PLANNED._replace(verdict=VERDICT._replace(frees_bytes=3 * MIB))
+    still_met = tuple(MARKS[word] for word in met.split())
     for outcomes, frees in (
         ((known, PLANNED), "~13.0MiB with 2 objects"),
         ((known,), "3.0MiB with 1 object"),
     ):
-        passed = record(*outcomes, after=now, foreseen=then, still_met=met)
+        passed = record(*outcomes, after=now, foreseen=then, still_met=still_met)
         assert with_result(passed, dry_run=True).reason == f"would free {frees}{verdict}"
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize(
-    ("freed", "written", "words"),
-    [
-        ((20, 30), (0, 0), "20.0MiB and 30 inodes"),
-        ((0, 0), (0, 0), "0B and 0 inodes"),
-        ((0, 0), (31, 12), "0B and 0 inodes, as 31.0MiB and 12 inodes were written meanwhile"),
-        ((0, 12), (31, 0), "0B and 12 inodes, as 31.0MiB were written meanwhile"),
-        ((31, 0), (0, 12), "31.0MiB and 0 inodes, as 12 inodes were written meanwhile"),
-    ],
-)
-def test_nothing_is_freed_below_zero(
-    freed: tuple[int, int], written: tuple[int, int], words: str
-) -> None:
+@rows("""
+    freed | written | words
+    20 30 | 0 0     | 20.0MiB and 30 inodes
+    0 0   | 0 0     | 0B and 0 inodes
+    0 0   | 31 12   | 0B and 0 inodes, as 31.0MiB and 12 inodes were written meanwhile
+    0 12  | 31 0    | 0B and 12 inodes, as 31.0MiB were written meanwhile
+    31 0  | 0 12    | 31.0MiB and 0 inodes, as 12 inodes were written meanwhile
+""")
+def test_nothing_is_freed_below_zero(freed: str, written: str, words: str) -> None:
     """Somebody who writes faster than reclaimd frees makes the gain of a pass negative; that is said
-    in words."""
-    gain, loss = (Amounts(mebibytes * MIB, inodes) for mebibytes, inodes in (freed, written))
+    in words. In MiB and inodes."""
+    pairs = ([int(each) for each in text.split()] for text in (freed, written))
+    gain, loss = (Amounts(mebibytes * MIB, inodes) for mebibytes, inodes in pairs)
     assert freed_in_words(gain, loss) == f"freed {words}"
 
 
 # ---- the JSON form
 
 
-class Form(Document):
-    """What is printed of an outcome here."""
-
-    name: str
-    result: str
-    duration_seconds: float
-    pass_: str | LeftOut = LEFT_OUT
-    error: str | LeftOut = LEFT_OUT
-
-
-def test_a_document_takes_what_is_given_then_what_the_first_record_has_then_its_default() -> None:
-    """Numbers are rounded to a microsecond. What is left out is not printed, nor the `_` after a
-    keyword of Python."""
-    outcome = GONE._replace(duration_seconds=0.12345678, error="lost")
-    given = Form.of(outcome, GONE, VERDICT, name="given", error=LEFT_OUT)
-    shown = {"name": "given", "result": "removed", "duration_seconds": 0.123457}
-    assert to_json(given) == shown
-    assert to_json(replace(given, pass_=given.name)) == {**shown, "pass": "given"}
-    with pytest.raises(TypeError):
-        Form.of(VERDICT)
-
-
 def test_a_pass_is_one_json_document() -> None:
-    """Bytes are integers, durations seconds, times those of the reading (5 s before the observation
-    ended), RFC 3339 in UTC with milliseconds. What is coming is where it is not zero, a mark is that
-    at the present capacity, and null where that is not known."""
+    """Bytes are integers, durations seconds, to a microsecond, times those of the reading (5 s before
+    the observation ended), RFC 3339 in UTC with milliseconds. What is coming is where it is not zero,
+    a mark is that at the present capacity, and null where that is not known."""
     where = FilesystemIdentity("/var/lib/kubelet", 7, "/dev/sda1", "ext4")
     nodefs = observation(NODEFS, GIB, time=95.0)._replace(filesystem=where, promised=5, needed=7)
     images = observation(IMAGEFS, GIB, time=100.0, stale=True)
@@ -296,6 +246,8 @@ def test_a_pass_is_one_json_document() -> None:
         timings=Timings(total_seconds=1.5),
         still_met=(LOW, soft, threshold(Signal.CONTAINERFS_AVAILABLE, "10%")),
     )
+    conditions = frozenset({NodeCondition.RECLAIM_PRESSURE})
+    passed = replace(passed, decision=passed.decision._replace(conditions=conditions))
     document = to_json(pass_json(passed))
     expect(
         Path(__file__).with_name("pass.json"),

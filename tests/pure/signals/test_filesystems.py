@@ -126,16 +126,16 @@ def test_the_first_mount_point_of_each_list_counts_and_each_path_once(
 def test_signals_are_the_kubelets_six_and_those_of_filesystems_of_the_configuration() -> None:
     """Bytes and inodes of each filesystem; one object of each, the kubelet's first. What is not
     exactly of the kubelet's form is none."""
-    assert [(str(one), one.filesystem, one.counts_inodes) for one in KUBELET_SIGNALS] == [
-        (f"{role}.{unit}", role, unit == "inodesFree")
-        for role in KUBELET_ROLES
-        for unit in ("available", "inodesFree")
-    ]
     own = [Signal(name) for name in ("aaa.available", "aaa.inodesFree", "zzz.available")]
-    assert in_order([*reversed(own), *reversed(KUBELET_SIGNALS)]) == (*KUBELET_SIGNALS, *own)
+    ordered = in_order([*reversed(own), *reversed(KUBELET_SIGNALS)])
+    assert [f"{one} {one.filesystem} {one.counts_inodes}" for one in ordered] == [
+        f"{role}.{unit} {role} {unit == 'inodesFree'}"
+        for role in ("nodefs", "imagefs", "containerfs", "aaa", "zzz")
+        for unit in ("available", "inodesFree")
+    ][:-1]
     assert Signal("aaa.available") is own[0]
     assert own[0].filesystem is FilesystemRole("aaa")
-    assert not own[0].filesystem.kubelets
+    assert [one.filesystem.kubelets for one in ordered] == [True] * 6 + [False] * 3
     for name in (
         "nodefs.inodesfree",
         "Nodefs.available",
@@ -157,16 +157,11 @@ def test_a_line_of_the_kernels_table_is_a_mount_with_the_options_of_both_sides(
     """Optional fields are passed over, escapes undone, each option named once, `rw` not where
     either side is read-only; a line that is none is left out, and so is a table."""
     mounts = parse_mountinfo(MOUNTS)
-    assert len(mounts) == 4
     assert mounts[1] == Mount(
         "/var/lib/far away", "0:45", "btrfs", "/dev/vdb", ("rw", "noatime", "compress=zstd:3"), "/@"
     )
-    options = (
-        mounts[1].option("compress"),
-        mounts[0].option("discard"),
-        mounts[0].option("compress"),
-    )
-    assert options == ("zstd:3", "", None)
+    assert [each.option("compress") for each in mounts] == [None, "zstd:3", None, None]
+    assert mounts[0].option("discard") == ""
     assert mounts[2].options == ("ro", "relatime", "prjquota")
     assert read_mounts(str(tmp_path / "no table")) == ()
     assert mounts_of(["/"], str(tmp_path / "no table")) == {}
@@ -297,12 +292,19 @@ def test_an_observation_turns_two_filesystems_into_six_signals() -> None:
     disks = two_disks()
     summary = summary_of(disks)
     seen = summary.observe()
-    per_role = {NODEFS: 5 * GIB, IMAGEFS: 2 * GIB, CONTAINERFS: 2 * GIB}
-    assert {signal: (each.available, each.capacity) for signal, each in seen.signals.items()} == {
-        signal: (400, 1000) if signal.counts_inodes else (per_role[signal.filesystem], 10 * GIB)
-        for signal in KUBELET_SIGNALS
-    }
-    assert {each.time for each in seen.signals.values()} == {50.0}
+    assert (
+        "\n".join(
+            f"{signal} {each.available} of {each.capacity} at {each.time:g}"
+            for signal, each in seen.signals.items()
+        )
+        == f"""\
+nodefs.available {5 * GIB} of {10 * GIB} at 50
+nodefs.inodesFree 400 of 1000 at 50
+imagefs.available {2 * GIB} of {10 * GIB} at 50
+imagefs.inodesFree 400 of 1000 at 50
+containerfs.available {2 * GIB} of {10 * GIB} at 50
+containerfs.inodesFree 400 of 1000 at 50"""
+    )
     assert (seen.layout, seen.unavailable, sorted(disks.reads)) == (DEDICATED, (), [IMAGES, NODE])
     disks.paths[IMAGES] = disks.paths[NODE]
     assert summary.observe().layout is SINGLE, "it follows what is mounted"
@@ -326,12 +328,8 @@ def test_two_paths_on_one_filesystem_have_the_numbers_of_the_later_reading() -> 
     one device, as a project quota answers, each has its own."""
     readings = answered({}, sample_of(IMAGES, A, 50.0, 4 * GIB))
     seen = seen_at(51.0, answered(readings, sample_of(NODE, A, 50.25, 3 * GIB)))
-    assert {
-        (each.time, signal.counts_inodes or each.available) for signal, each in seen.signals.items()
-    } == {
-        (50.25, True),
-        (50.25, 3 * GIB),
-    }
+    assert {each.time for each in seen.signals.values()} == {50.25}
+    assert {*available(seen).values()} == {3 * GIB, 400}
     sizes = Disks(node=(A, 5 * GIB, 10 * GIB), images=(A, GIB, 2 * GIB))
     told = available(summary_of(sizes).observe())
     assert (told["nodefs.available"], told["imagefs.available"]) == (5 * GIB, GIB)

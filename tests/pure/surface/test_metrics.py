@@ -8,22 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from eviction.records.passes import Pass, PassResult, Timings, Trigger
 from eviction.surface.metrics import LARGEST_SERIES, Metrics
-from eviction.types import Decision, NodeCondition, Threshold
+from eviction.types import Threshold
 from eviction.wording.status import NodeStatus, Status, ThresholdStatusJson, threshold_statuses
 from reclaim.cri import cri_pb2
 from reclaim.functions.table import FUNCTIONS
 from reclaim.images.records import Returned
 from reclaim.types import Action, Amounts, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.interval import FillRate, update_fill_rate
-from signals.types import KUBELET_SIGNALS, FilesystemIdentity, FsLayout, Signal, SignalObservations
+from signals.types import KUBELET_SIGNALS, FilesystemIdentity, Signal, SignalObservations
 from tests.expected import expect
 from tests.pages import DOCS, words
+from tests.pure.records.documents import a_pass
 from tests.pure.values import GIB, MIB, image, image_id, observation, observations_of, threshold
+from tests.rows import rows
 
 LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
 NEAR = observation(Signal.NODEFS_AVAILABLE, 20 * GIB, time=90.0)._replace(
@@ -63,11 +64,10 @@ def outcome(
     return Outcome(verdict, result, **fields)
 
 
-def a_pass(*functions: ReclaimResult, **fields: Any) -> Pass:
-    """A pass with these results."""
-    decision = Decision(frozenset(), (), LOW, (), FsLayout.SINGLE)
-    given: dict[str, Any] = {"result": PassResult.SATISFIED, "timings": Timings(0.02), **fields}
-    return Pass("id", 0.0, Trigger.INTERVAL, SEEN, decision, functions=functions, **given)
+def done(*functions: ReclaimResult, **fields: Any) -> Pass:
+    """A pass that was enough, with these results."""
+    usual = {"observations": SEEN, "result": PassResult.SATISFIED, "timings": Timings(0.02)}
+    return a_pass(*functions, met=LOW, **{**usual, **fields})
 
 
 IMAGES = ReclaimResult(
@@ -99,13 +99,13 @@ def test_a_scrape_after_passes_is_as_expected() -> None:
     objects of the last pass, images that came back after us, the kubelet's words for calls and
     reasons. Every label is a word: no path, no digest, no name."""
     metrics = Metrics(lambda: node(), counts=lambda: (0, 7, 2))
-    metrics.passed(a_pass(IMAGES, replace(IMAGES, operation="a"), result=PassResult.NOT_ENOUGH))
-    metrics.passed(a_pass(IMAGES, timings=Timings(detect_seconds=0.25)))
+    metrics.passed(done(IMAGES, replace(IMAGES, operation="a"), result=PassResult.NOT_ENOUGH))
+    metrics.passed(done(IMAGES, timings=Timings(detect_seconds=0.25)))
     dead = outcome(Kind.CONTAINER, Reason.OLDER_COPY)
-    metrics.collected(a_pass(ReclaimResult("GarbageCollect", (dead,) * 2, remove_seconds=0.5)))
+    metrics.collected(done(ReclaimResult("GarbageCollect", (dead,) * 2, remove_seconds=0.5)))
     aged = outcome(Kind.IMAGE, Reason.MAXIMUM_AGE)
     stays = aged._replace(result=Result.IN_USE)
-    metrics.collected(a_pass(ReclaimResult("GarbageCollectImages", (aged, aged, stays, dead))))
+    metrics.collected(done(ReclaimResult("GarbageCollectImages", (aged, aged, stays, dead))))
     for by_us in (True, False, True):
         metrics.returned(Returned(image(1, size_bytes=3 * MIB), image_id(1), by_us, 0.0))
     for failed in (False, True):
@@ -118,31 +118,26 @@ def test_a_scrape_after_passes_is_as_expected() -> None:
     for word in re.findall(r'="([^"]*)"', "".join(shown)):
         assert re.fullmatch(r"[A-Za-z0-9_.+]+", word)
     assert 'reclaimd_passes_total{result="failed",trigger="request"} 0.0' in shown, "before it is"
-    metrics.passed(a_pass())
+    metrics.passed(done())
     assert not [line for line in page(metrics) if line.startswith("reclaimd_kept{")]
 
 
-REPORTED = {"conditions": frozenset(NodeCondition), "disk_pressure": True}
-
-
-@pytest.mark.parametrize(
-    ("fields", "series", "value"),
-    [
-        ({}, "thresholds_in_force", 1),
-        ({"thresholds": []}, "thresholds_in_force", 0),
-        ({}, 'condition{condition="DiskPressure"}', None),
-        ({"disk_pressure": False}, 'condition{condition="DiskPressure"}', 0),
-        ({"disk_pressure": True}, 'condition{condition="ReclaimPressure"}', 0),
-        ({"held_off": "the kubelet does not answer"}, "held_off", 1),
-        ({}, "held_off", 0),
-        ({"events_dropped": 5}, "listener_events_dropped_total", 5),
-        ({"listener_failures": 3}, "listener_failures_total", 3),
-        ({}, "config_last_reload_successful", 1),
-        ({"reload_problem": "it was not reloaded"}, "config_last_reload_successful", 0),
-        (REPORTED, 'condition{condition="DiskPressure"}', 1),
-        (REPORTED, 'condition{condition="ReclaimPressure"}', 1),
-    ],
-)
+@rows("""
+    fields                                                               | series                                 | value
+    {}                                                                   | thresholds_in_force                    | 1
+    {thresholds: []}                                                     | thresholds_in_force                    | 0
+    {}                                                                   | condition{condition="DiskPressure"}    |
+    {disk_pressure: false}                                               | condition{condition="DiskPressure"}    | 0
+    {disk_pressure: true}                                                | condition{condition="ReclaimPressure"} | 0
+    {conditions: [DiskPressure, ReclaimPressure], disk_pressure: true}   | condition{condition="DiskPressure"}    | 1
+    {conditions: [DiskPressure, ReclaimPressure], disk_pressure: true}   | condition{condition="ReclaimPressure"} | 1
+    {held_off: the kubelet does not answer}                              | held_off                               | 1
+    {}                                                                   | held_off                               | 0
+    {events_dropped: 5}                                                  | listener_events_dropped_total          | 5
+    {listener_failures: 3}                                               | listener_failures_total                | 3
+    {}                                                                   | config_last_reload_successful          | 1
+    {reload_problem: it was not reloaded}                                | config_last_reload_successful          | 0
+""")
 def test_a_field_of_the_status_is_a_series(
     fields: dict[str, Any], series: str, value: float | None
 ) -> None:
@@ -178,7 +173,7 @@ def test_no_name_is_ever_a_label_and_the_series_are_bounded() -> None:
     functions = tuple(ReclaimResult(str(each), outcomes, kept) for each in FUNCTIONS)
     for trigger in Trigger:
         for result in PassResult:
-            metrics.passed(replace(a_pass(*functions, result=result), trigger=trigger))
+            metrics.passed(done(*functions, result=result, trigger=trigger))
     messages = cri_pb2.DESCRIPTOR.message_types_by_name
     calls = [each.removesuffix("Request") for each in messages if each.endswith("Request")]
     for call in (*calls, "StreamContainers", "StreamPodSandboxes", "StreamImages"):

@@ -50,7 +50,10 @@ def test_an_event_is_a_line_of_text_or_one_object() -> None:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-@given(sentence=st.text() | st.just(HOSTILE), name=st.text() | st.just(HOSTILE))
+@given(
+    sentence=st.text() | st.just(HOSTILE),
+    name=st.text() | st.just(HOSTILE) | st.binary(max_size=40).map(os.fsdecode),
+)
 def test_one_event_is_one_printable_line(as_json: bool, sentence: str, name: str) -> None:
     """No name ends a line early, turns it around, or sends commands to a terminal."""
     log, stream = logged(as_json=as_json)

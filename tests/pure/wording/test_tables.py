@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,11 @@ from eviction.configuration.effective import load
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.decision.thresholds import thresholds_met
 from eviction.printable import escaped
-from eviction.records.passes import Pass, PassResult, Trigger
-from eviction.types import Decision, NodeCondition, Threshold
+from eviction.records.passes import Pass, PassResult
+from eviction.types import NodeCondition, Threshold
 from eviction.wording.bars import bar, sparkline
 from eviction.wording.explain import (
     REASONS,
-    LadderMark,
     counts_table,
     image_gc_mark,
     ladder,
@@ -57,8 +57,9 @@ from reclaim.types import (
     Result,
     Verdict,
 )
-from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal, Unavailable
+from signals.types import KUBELET_SIGNALS, FilesystemRole, Signal, Unavailable
 from tests.expected import expect
+from tests.pure.records.documents import a_pass
 from tests.pure.values import (
     GIB,
     MIB,
@@ -69,6 +70,7 @@ from tests.pure.values import (
     threshold,
     value,
 )
+from tests.rows import rows
 
 EXPECTED = Path(__file__).with_name("expected")
 NODEFS, IMAGEFS = Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE
@@ -92,48 +94,32 @@ def test_every_reason_has_words() -> None:
     assert REASONS[Reason.POD_ALIVE] == "its pod exists"
 
 
-@pytest.mark.parametrize(
-    ("signal", "one", "other", "shown"),
-    [
-        (NODEFS, 1536, MIB, ("1.5KiB", "1.0MiB")),
-        (NODEFS, MIB, MIB, ("1.0MiB", "1.0MiB")),
-        pytest.param(NODEFS, 60_390_000, 60_397_978, ("60390000B", "60397978B"), id="57.6MiB both"),
-        (INODES, 1536, 6, ("1536 inodes", "6 inodes")),
-    ],
-)
-def test_amounts_have_units_and_differ(
-    signal: Signal, one: int, other: int, shown: tuple[str, str]
-) -> None:
+@rows("""
+    signal             | one      | other    | shown
+    nodefs.available   | 1536     | 1048576  | 1.5KiB 1.0MiB
+    nodefs.available   | 1048576  | 1048576  | 1.0MiB 1.0MiB
+    nodefs.available   | 60390000 | 60397978 | 60390000B 60397978B
+    nodefs.inodesFree  | 1536     | 6        | 1536 inodes 6 inodes
+""")
+def test_amounts_have_units_and_differ(signal: str, one: int, other: int, shown: str) -> None:
     """Those that round to the same text are shown in bytes: 57.6MiB < 57.6MiB would say nothing."""
-    assert distinguishable(signal, one, other) == shown
+    assert " ".join(distinguishable(Signal(signal), one, other)) == shown
     assert amount(INODES, 7) == "7 inodes"
 
 
 # ---- conditions: whose mark is crossed
 
 
-@pytest.mark.parametrize(
-    ("conditions", "known", "available", "words"),
-    [
-        ("", True, 11, "no ReclaimPressure, no DiskPressure"),
-        ("", False, 11, "no ReclaimPressure"),
-        ("ReclaimPressure", True, 9, "ReclaimPressure (below our mark), no DiskPressure"),
-        ("ReclaimPressure", True, 10, "ReclaimPressure (is coming), no DiskPressure"),
-        ("ReclaimPressure", False, 11, "ReclaimPressure (was below our mark)"),
-        (
-            "DiskPressure ReclaimPressure",
-            True,
-            9,
-            "ReclaimPressure (below our mark), DiskPressure (below the kubelet's own mark)",
-        ),
-        (
-            "DiskPressure",
-            True,
-            11,
-            "no ReclaimPressure, DiskPressure (below the kubelet's own mark)",
-        ),
-    ],
-)
+@rows("""
+    conditions                   | known | available | words
+                                 | yes   | 11        | no ReclaimPressure, no DiskPressure
+                                 |       | 11        | no ReclaimPressure
+    ReclaimPressure              | yes   | 9         | ReclaimPressure (below our mark), no DiskPressure
+    ReclaimPressure              | yes   | 10        | ReclaimPressure (is coming), no DiskPressure
+    ReclaimPressure              |       | 11        | ReclaimPressure (was below our mark)
+    DiskPressure ReclaimPressure | yes   | 9         | ReclaimPressure (below our mark), DiskPressure (below the kubelet's own mark)
+    DiskPressure                 | yes   | 11        | no ReclaimPressure, DiskPressure (below the kubelet's own mark)
+""")
 def test_the_words_say_whose_mark_is_crossed(
     conditions: str, known: bool, available: int, words: str
 ) -> None:
@@ -146,43 +132,22 @@ def test_the_words_say_whose_mark_is_crossed(
     assert told == ("DiskPressure" in conditions if known else None)
 
 
-STAYS = threshold(IMAGEFS, "10Gi", min_reclaim="5Gi")
-
-
 @pytest.mark.regression
-@pytest.mark.parametrize(
-    ("promised", "marks", "ours", "kubelets"),
-    [
-        (0, [TEN], "nodefs.available 5.0GiB < 10.0GiB", "nodefs.available 5.0GiB < 10.0GiB"),
-        pytest.param(
-            3,
-            [TEN],
-            "nodefs.available 5.0GiB < 10.0GiB",
-            "nodefs.available 8.0GiB < 10.0GiB",
-            id="what btrfs has promised counts for our mark alone",
-        ),
-        pytest.param(
-            0,
-            [TEN, STAYS],
-            "nodefs.available 5.0GiB < 10.0GiB, imagefs.available 12.0GiB < 15.0GiB, the mark of"
-            " 10.0GiB with its minimum reclaim",
-            None,
-            id="one that stays met is told with what it must reach",
-        ),
-    ],
-)
-def test_the_log_names_the_signals_and_both_amounts(
-    promised: int, marks: list[Threshold], ours: str, kubelets: str | None
-) -> None:
-    """One sentence for our mark, another for the kubelet's."""
+@pytest.mark.parametrize("promised", [0, 3])
+def test_the_log_names_the_signals_and_both_amounts(promised: int) -> None:
+    """One sentence for our mark, another for the kubelet's, for which what btrfs has promised does
+    not count. One that stays met is told with what it must reach."""
     near = observation(NODEFS, 5 * GIB)._replace(promised=promised * GIB)
     seen = observations_of(near, observation(IMAGEFS, 12 * GIB))
-    said = condition_begins(NodeCondition.RECLAIM_PRESSURE, marks, seen)
-    assert said == f"ReclaimPressure: {ours}"
-    if kubelets is not None:
-        said = condition_begins(NodeCondition.DISK_PRESSURE, marks, seen)
-        own = "below the kubelet's own mark, so the kubelet would report DiskPressure"
-        assert said == f"{own}: {kubelets}"
+    stays = threshold(IMAGEFS, "10Gi", min_reclaim="5Gi")
+    assert condition_begins(NodeCondition.RECLAIM_PRESSURE, [TEN, stays], seen) == (
+        "ReclaimPressure: nodefs.available 5.0GiB < 10.0GiB, imagefs.available 12.0GiB < 15.0GiB,"
+        " the mark of 10.0GiB with its minimum reclaim"
+    )
+    assert condition_begins(NodeCondition.DISK_PRESSURE, [TEN], seen) == (
+        "below the kubelet's own mark, so the kubelet would report DiskPressure: nodefs.available"
+        f" {5 + promised}.0GiB < 10.0GiB"
+    )
 
 
 # ---- signals, objects, passes
@@ -191,9 +156,7 @@ def test_the_log_names_the_signals_and_both_amounts(
 def story(available: int, mark: Threshold, *done: ReclaimResult, **fields: Any) -> Pass:
     """A pass that acted on a mark."""
     seen = observations_of(observation(mark.signal, available))
-    row = (DELETE_UNUSED_IMAGES,)
-    decision = Decision(frozenset(), (mark,), mark, row, FsLayout.SINGLE)
-    return Pass("1", 0.0, Trigger.INTERVAL, seen, decision, row, done, **fields)
+    return a_pass(*done, met=mark, observations=seen, row=(DELETE_UNUSED_IMAGES,), **fields)
 
 
 def shown_signals() -> list[list[str]]:
@@ -237,27 +200,28 @@ def test_signals_objects_and_passes_are_shown_in_tables_and_sentences() -> None:
     assert no_effect_sentences((threshold(NODEFS, "10%"),)) == []
 
 
+names = st.text(max_size=40) | st.binary(max_size=40).map(os.fsdecode)
+
+
+@given(names, names)
+def test_no_name_and_no_error_breaks_a_line_of_a_pass(name: str, error: str) -> None:
+    """Of the runtime, which are UTF-8, or on a disk, which are any bytes."""
+    failed = Outcome(GOING._replace(name=name), Result.FAILED, error)
+    done = ReclaimResult("f", (failed,), (Outcome(STAYING._replace(name=name)),), error=error)
+    shown = outcomes_table([failed, *done.kept])
+    assert len(shown) == 3
+    shown += pass_lines(story(GIB, TEN, done, result=PassResult.FAILED, reason=error))
+    assert all(line.isprintable() for line in shown)
+
+
 @pytest.mark.regression
-@pytest.mark.parametrize(
-    ("available", "needed", "sentence", "event"),
-    [
-        (57, 0, "57.0MiB < 60.0MiB", "below reclaimd's own mark"),
-        (
-            72,
-            0,
-            "72.0MiB < 80.0MiB, the mark of 60.0MiB with its minimum reclaim",
-            "short of the minimum reclaim above reclaimd's own mark",
-        ),
-        (90, 0, "90.0MiB >= 60.0MiB", "below reclaimd's own mark"),
-        (
-            90,
-            99,
-            "90.0MiB >= 60.0MiB, but 99.0MiB are needed for what is coming",
-            "what is coming would reach the kubelet's mark",
-        ),
-    ],
-    ids=["below", "short of its minimum reclaim", "asked for without pressure", "is coming"],
-)
+@rows("""
+    available | needed | sentence                                                        | event
+    57        | 0      | 57.0MiB < 60.0MiB                                               | below reclaimd's own mark
+    72        | 0      | 72.0MiB < 80.0MiB, the mark of 60.0MiB with its minimum reclaim | short of the minimum reclaim above reclaimd's own mark
+    90        | 0      | 90.0MiB >= 60.0MiB                                              | below reclaimd's own mark
+    90        | 99     | 90.0MiB >= 60.0MiB, but 99.0MiB are needed for what is coming   | what is coming would reach the kubelet's mark
+""")
 def test_a_threshold_that_is_met_above_its_mark_is_not_called_below_it(
     available: int, needed: int, sentence: str, event: str
 ) -> None:
@@ -290,19 +254,20 @@ SEEN = {signal: observation(signal, 50 * GIB) for signal in (NODEFS, IMAGEFS)}
 def test_the_highest_mark_of_each_signal_comes_first() -> None:
     """A disk that fills meets the highest mark first; a mark with a margin stands at the sum, each
     truncated by itself. Without a reading there is none."""
-    ours = [threshold(IMAGEFS, "21Gi"), threshold(NODEFS, "15Gi")]
-    soft = threshold(NODEFS, "20Gi", grace_seconds=90.0)
-    kubelets = [TEN, soft, threshold(IMAGEFS, "15Gi")]
-    found = (
-        LadderMark(NODEFS, 20 * GIB, "soft (90 s grace) 20Gi", "kubelet"),
-        LadderMark(NODEFS, 15 * GIB, "hard 15Gi", "reclaimd"),
-        LadderMark(NODEFS, 10 * GIB, "hard 10Gi", "kubelet"),
-        LadderMark(IMAGEFS, 21 * GIB, "hard 21Gi", "reclaimd"),
-        LadderMark(IMAGEFS, 20 * GIB, "image GC frees to 80%", "kubelet"),
-        LadderMark(IMAGEFS, 16 * GIB - 1, "image GC starts at 85%", "kubelet"),
-        LadderMark(IMAGEFS, 15 * GIB, "hard 15Gi", "kubelet"),
+    ours = [threshold(IMAGEFS, "21Gi"), *marks_of("15Gi")]
+    kubelets = [TEN, *marks_of("20Gi/90"), threshold(IMAGEFS, "15Gi")]
+    found = ladder(ours, kubelets, (85, 80), observations=SEEN)
+    assert (
+        "\n".join(f"{one.signal} {one.mark} {one.whose} {one.what}" for one in found)
+        == f"""\
+nodefs.available {20 * GIB} kubelet soft (90 s grace) 20Gi
+nodefs.available {15 * GIB} reclaimd hard 15Gi
+nodefs.available {10 * GIB} kubelet hard 10Gi
+imagefs.available {21 * GIB} reclaimd hard 21Gi
+imagefs.available {20 * GIB} kubelet image GC frees to 80%
+imagefs.available {16 * GIB - 1} kubelet image GC starts at 85%
+imagefs.available {15 * GIB} kubelet hard 15Gi"""
     )
-    assert ladder(ours, kubelets, (85, 80), observations=SEEN) == found
     assert ladder(ours, kubelets, (85, 80), observations={NODEFS: SEEN[NODEFS]}) == found[:3]
     raised = Threshold(NODEFS, value("10%"), margin=value("5%"))
     (mark,) = ladder([raised], [], None, observations={NODEFS: observation(NODEFS, 0, 1000)})
@@ -315,13 +280,12 @@ def test_by_default_we_act_before_the_kubelets_image_gc(capacity: int) -> None:
     85%, where the kubelet's own threshold is, too."""
     seen = {IMAGEFS: observation(IMAGEFS, capacity, capacity)}
     ours = load(None, {}, {"kubeletConfig": ""}).thresholds
-    kubelets = KUBELETS_DEFAULTS.thresholds.thresholds
-    marks = ladder(ours, kubelets, (85, 80), observations=seen)
+    marks = ladder(ours, KUBELETS_DEFAULTS.thresholds.thresholds, (85, 80), observations=seen)
     starts = [mark for mark in marks if not mark.what.startswith("image GC frees")]
-    assert [(mark.whose, mark.what) for mark in starts] == [
-        ("reclaimd", "hard 15% + 5% (at most 20Gi)"),
-        ("kubelet", "image GC starts at 85%"),
-        ("kubelet", "hard 15%"),
+    assert [f"{mark.whose} {mark.what}" for mark in starts] == [
+        "reclaimd hard 15% + 5% (at most 20Gi)",
+        "kubelet image GC starts at 85%",
+        "kubelet hard 15%",
     ]
     assert abs(starts[0].mark - capacity // 5) <= 2 * capacity // 10**6
 
@@ -336,66 +300,65 @@ def test_the_mark_of_image_gc_is_where_the_kubelets_integers_turn(capacity: int,
     assert starts == [True, False]
 
 
-def of(*marks: str) -> list[Threshold]:
-    """Marks of nodefs, each as `15%` or with seconds of grace as `15%/60`."""
-    pairs = [mark.partition("/") for mark in marks]
-    return [threshold(NODEFS, text, grace_seconds=float(grace or 0)) for text, _, grace in pairs]
+def marks_of(text: str) -> list[Threshold]:
+    """Marks of nodefs, each as `15%` or with seconds of grace as `15%/60`; of another filesystem
+    behind its signal."""
+    found = []
+    for each in text.split():
+        signal, _, mark = each.rpartition("=")
+        amount, _, grace = mark.partition("/")
+        found.append(threshold(Signal(signal or NODEFS), amount, grace_seconds=float(grace or 0)))
+    return found
 
 
-@pytest.mark.parametrize(
-    ("ours", "kubelets", "late"),
-    [
-        (of("15%"), of("10%"), None),
-        (of("10%"), of("10%"), None),
-        (of("5%"), of("10%"), "5% = 5.0GiB"),
-        (of("9Gi"), of("10%"), "9Gi = 9.0GiB"),
-        (of("11Gi"), of("10%"), None),
-        (of("15%/60"), of("10%"), "15% = 15.0GiB with its longer grace period"),
-        (of("15%/60"), of("10%/60"), None),
-        (of("15%/61"), of("10%/60"), "15% = 15.0GiB with its longer grace period"),
-        (of("5%", "15%"), of("10%"), None),
-        (of("1Gi", "5Gi", "15Gi/60"), of("10Gi"), "5Gi = 5.0GiB"),
-        ([threshold(IMAGEFS, "1%")], of("10%"), None),
-        ([], of("10%"), None),
-        (of("1%"), [], None),
-        ([threshold(INODES, "1%")], [threshold(INODES, "9%")], None),
-        ([threshold(CONTAINERFS, "15%")], [threshold(CONTAINERFS, "50%")], None),
-    ],
-)
+@rows("""
+    ours                      | kubelets                  | late
+    15%                       | 10%                       |
+    10%                       | 10%                       |
+    5%                        | 10%                       | 5% = 5.0GiB
+    9Gi                       | 10%                       | 9Gi = 9.0GiB
+    11Gi                      | 10%                       |
+    15%/60                    | 10%                       | 15% = 15.0GiB with its longer grace period
+    15%/60                    | 10%/60                    |
+    15%/61                    | 10%/60                    | 15% = 15.0GiB with its longer grace period
+    5% 15%                    | 10%                       |
+    1Gi 5Gi 15Gi/60           | 10Gi                      | 5Gi = 5.0GiB
+    imagefs.available=1%      | 10%                       |
+                              | 10%                       |
+    1%                        |                           |
+    nodefs.inodesFree=1%      | nodefs.inodesFree=9%      |
+    containerfs.available=15% | containerfs.available=50% |
+""")
 def test_thresholds_that_act_later_than_the_kubelet_are_told(
-    ours: list[Threshold], kubelets: list[Threshold], late: str | None
+    ours: str, kubelets: str, late: str | None
 ) -> None:
     """With a lower mark or a longer grace: of ours the nearest with a grace that is not longer, else
     the nearest. Without a threshold of ours or a reading nothing is said, nor of containerfs, whose
     thresholds never take effect in the kubelet either (UpdateContainerFsThresholds)."""
     seen = {**SEEN, CONTAINERFS: observation(CONTAINERFS, 50 * GIB)}
-    told = list(later_than_kubelet(ours, kubelets, seen))
+    told = list(later_than_kubelet(marks_of(ours), marks_of(kubelets), seen))
     begins = f"nodefs.available: the mark of {late} acts later than the kubelet's of 10"
     assert [each[: len(begins)] for each in told] == ([] if late is None else [begins])
 
 
-TOO_SMALL = "not below the 100.0GiB that the filesystem has, so "
-
-
 @pytest.mark.regression
-@pytest.mark.parametrize(
-    ("text", "margin", "reclaim", "sentences"),
-    [
-        ("10Gi", "5Gi", "2Gi", []),
-        ("10Gi", "90Gi", "", [f"is 100.0GiB, {TOO_SMALL}the margin is left out"]),
-        ("10Gi", "5Gi", "85Gi", [f"is 100.0GiB, {TOO_SMALL}the minimum reclaim "]),
-        ("10Gi", "90Gi", "91Gi", ["the margin is left out", f"is 101.0GiB, {TOO_SMALL}"]),
-        ("100Gi", "5Gi", "2Gi", [f"is 100.0GiB, {TOO_SMALL}it is never cleared"]),
-    ],
-)
+@rows("""
+    text  | margin | reclaim | sentences
+    10Gi  | 5Gi    | 2Gi     |
+    10Gi  | 90Gi   |         | is 100.0GiB, the margin is left out
+    10Gi  | 5Gi    | 85Gi    | is 100.0GiB, the minimum reclaim
+    10Gi  | 90Gi   | 91Gi    | is 100.0GiB, the margin is left out; is 101.0GiB, the minimum reclaim
+    100Gi | 5Gi    | 2Gi     | is 100.0GiB, it is never cleared
+""")
 def test_what_the_disk_is_too_small_for_is_told(
-    text: str, margin: str, reclaim: str, sentences: list[str]
+    text: str, margin: str, reclaim: str, sentences: str
 ) -> None:
     """Of 100GiB: a value, or what is added to it and then left out."""
     one = replace(threshold(NODEFS, text, min_reclaim=reclaim), margin=value(margin))
     told = list(unreachable_sentences([one], observations_of(observation(NODEFS, 50 * GIB))))
-    assert len(told) == len(sentences)
-    assert all(part in each for part, each in zip(sentences, told, strict=True)), told
+    large = ", not below the 100.0GiB that the filesystem has, so "
+    for part, each in zip(filter(None, sentences.split("; ")), told, strict=True):
+        assert part.replace(", ", large) in each
 
 
 marks = st.builds(
@@ -432,16 +395,14 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("width", "left_out"),
-    [
-        (None, ""),
-        (200, ""),
-        (110, ""),
-        (80, "IN WORDS, RULE, AGE"),
-        (60, "IN WORDS, RULE, AGE, SIZE, KIND, REASON"),
-    ],
-)
+@rows("""
+    width | left_out
+          |
+    200   |
+    110   |
+    80    | IN WORDS, RULE, AGE
+    60    | IN WORDS, RULE, AGE, SIZE, KIND, REASON
+""")
 def test_columns_are_left_out_in_the_stated_order(width: int | None, left_out: str) -> None:
     """At 80 columns objects have result, kind, name, size, reason and what was freed; at 60 result,
     name and what was freed; in a pipe every column, and each row in one line, however long its names."""
@@ -501,20 +462,15 @@ def test_every_line_fits_and_is_printable_and_no_text_is_lost(
 # ---- bars
 
 
-BOTH = {"reclaimd": 15, "kubelet": 10}
-
-
-@pytest.mark.parametrize(
-    ("available", "marks", "shown"),
-    [
-        (100, {}, "····················"),
-        (52, BOTH, "█████████▌·······│┃·"),  # to an eighth of a character
-        (4, BOTH, "█████████████████│┃▏"),
-        (0, {"reclaimd": 0, "kubelet": 100}, "┃██████████████████│"),
-        (50, {"reclaimd": 10.4, "kubelet": 10}, "██████████·······│┃·"),  # in one place
-        (50, {"reclaimd": 10, "kubelet": 12}, "██████████·······┃│·"),  # later than the kubelet
-    ],
-)
+@rows("""
+    available | marks                       | shown                | what
+    100       | {}                          | ···················· | nothing is used
+    52        | {reclaimd: 15, kubelet: 10} | █████████▌·······│┃· | to an eighth of a character
+    4         | {reclaimd: 15, kubelet: 10} | █████████████████│┃▏ | below both
+    0         | {reclaimd: 0, kubelet: 100} | ┃██████████████████│ | at the ends
+    50        | {reclaimd: 10.4, kubelet: 10} | ██████████·······│┃· | in one place
+    50        | {reclaimd: 10, kubelet: 12} | ██████████·······┃│· | later than the kubelet
+""")
 def test_a_bar_shows_what_is_used_and_both_marks(
     available: int, marks: dict[str, int], shown: str
 ) -> None:

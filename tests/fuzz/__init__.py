@@ -1,1 +1,0 @@
-"""A hundred thousand inputs for everything that reads text; only with `make fuzz`."""
