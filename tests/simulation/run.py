@@ -383,7 +383,7 @@ class Run:
                 self.judge.counts["pods"] += 1
                 machine.begin_pod(pod)
             case "fill":
-                disk, rate = machine.disks[first], float(what[1])  # type: ignore[arg-type]
+                disk, rate = machine.disks[first], what[1] * GIB  # type: ignore[operator]
                 most = 0.9 * disk.available()
                 disk.fills(rate, min(entry.seconds, most / rate))
                 if entry.number % 5:  # else it stays

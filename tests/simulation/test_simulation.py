@@ -105,7 +105,7 @@ def test_a_planted_defect_is_found_and_made_short(tmp_path: Path) -> None:
 def test_the_daemon_is_killed_and_goes_on(tmp_path: Path) -> None:
     """Killed while its first pass runs, and begun again from what it has saved."""
     entries = [
-        Entry(10.0, "fill", 60.0, 1, ("/node", float(1 << 30))),
+        Entry(10.0, "fill", 60.0, 1, ("/node", 1.0)),
         Entry(40.0, "kill", 5.0),
         Entry(90.0, "kill", 5.0),
         Entry(120.0, "stop", 5.0),
