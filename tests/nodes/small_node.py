@@ -20,6 +20,7 @@ from typing import Any
 from eviction.configuration.effective import load
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.decision.reclaim_table import RowEntry, row
+from eviction.drill.embedded_node import begin_container
 from eviction.drill.private_mounts import unmount
 from eviction.drill.runtime import LayerSpec
 from eviction.engine.effects import Request
@@ -27,7 +28,7 @@ from eviction.engine.node import Node
 from eviction.records.passes import Pass, Trigger
 from eviction.types import Extent
 from reclaim.cri import cri_pb2 as pb
-from reclaim.cri.convert import UID_LABEL
+from reclaim.cri.convert import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.functions.table import FUNCTIONS
 from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import symlink_name
@@ -35,7 +36,6 @@ from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, Im
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer, images_created_at
-from tests.nodes.pod_maker import PodMaker
 from tests.reclaimd_process import exact, write_configuration
 from tests.sockets.mounts import mounted_tmpfs
 
@@ -122,7 +122,6 @@ class SmallNode:
         self.server.start()
         self.endpoint = f"unix://{self.server.socket_path}"
         self.failpoints = self.server.failpoints
-        self.maker = PodMaker(self.endpoint, str(self.root_directory))
         self._directory = directory
         self._nodes: list[Node] = []
         self._stands = False
@@ -135,7 +134,6 @@ class SmallNode:
         self.failpoints.clear()
         for node in self._nodes:
             node.close()
-        self.maker.close()
         self.server.stop()
         for mountpoint in reversed(self._mounts):
             unmount(mountpoint)
@@ -177,9 +175,19 @@ class SmallNode:
         """A pod with its directory and a ready sandbox."""
         uid = f"uid-{name}"
         self.admit(uid)
-        return Pod(
-            name, uid, self.maker.run_pod(name, uid, str(self.logs_of(name)), attempt=attempt)
+        return Pod(name, uid, self.run_sandbox(name, attempt))
+
+    def run_sandbox(self, name: str, attempt: int = 0) -> str:
+        """A ready sandbox of a pod; its id."""
+        uid = f"uid-{name}"
+        config = pb.PodSandboxConfig(
+            metadata=pb.PodSandboxMetadata(
+                name=name, uid=uid, namespace="default", attempt=attempt
+            ),
+            log_directory=str(self.logs_of(name)),
+            labels=_labels(name, uid),
         )
+        return str(self.runtime.answer(pb.RunPodSandboxRequest(config=config)).pod_sandbox_id)
 
     def logs_of(self, name: str) -> Path:
         """Where the logs of a pod are, or would be: the runtime here writes none."""
@@ -203,12 +211,22 @@ class SmallNode:
         self, pod: Pod, image: str = APP, name: str = "app", attempt: int = 0, writes: int = 0
     ) -> str:
         """A running container that has written so many bytes; its id."""
-        container_id = self.maker.run_container(
-            pod.sandbox_id, (pod.name, pod.uid), name, image, attempt
+        self.begins(pod, name)
+        container_id = self.create(
+            pod,
+            image,
+            metadata=pb.ContainerMetadata(name=name, attempt=attempt),
+            labels={**_labels(pod.name, pod.uid), CONTAINER_NAME_LABEL: name},
+            log_path=f"{name}/{attempt}.log",
         )
+        self.start(container_id)
         if writes:
             assert self.runtime.write_to_container(container_id, writes) == writes
         return container_id
+
+    def begins(self, pod: Pod, name: str) -> None:
+        """The kubelet makes the directory of a container, before the container."""
+        begin_container(str(self.root_directory / "pods" / pod.uid), name)
 
     def exited(
         self, pod: Pod, image: str = APP, name: str = "app", attempt: int = 0, writes: int = 0
@@ -399,6 +417,10 @@ class SmallNode:
         assert self.failpoints.wait_for_calls(method, count, LONGEST_SECONDS), (
             f"{method} was not called"
         )
+
+
+def _labels(name: str, uid: str) -> dict[str, str]:
+    return {UID_LABEL: uid, POD_NAME_LABEL: name, POD_NAMESPACE_LABEL: "default"}
 
 
 def relieve(node: Node, request: Request | None = None) -> Pass:

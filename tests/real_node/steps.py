@@ -58,6 +58,11 @@ def configure(
     )
 
 
+def file_of(node: RealNode, **fields: object) -> str:
+    """The same, beside the file that its disk is in."""
+    return configure(node.filesystem.directory, node, **fields)
+
+
 def unused_images(
     node: RealNode, count: int, size_bytes: int = 5 * MIB, name: str = "spare"
 ) -> list[str]:

@@ -18,7 +18,7 @@ import pytest
 from tests.nodes.real_node import GIB
 from tests.real_node.conftest import NodeFactory
 from tests.real_node.fill import fill_bytes
-from tests.real_node.test_relief import configure
+from tests.real_node.steps import file_of
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
 from tests.repository import ROOT
 
@@ -112,8 +112,7 @@ def test_buildkits_cache_makes_room_and_a_build_goes_on(
         full = builder.cached_bytes
         assert full >= LAYERS * LAYER_BYTES
         mark = node.filesystem.available_bytes() - 200 * MIB
-        configuration = configure(
-            tmp_path,
+        configuration = file_of(
             node,
             controlSocket=str(tmp_path / "control.sock"),
             evictionHard={"imagefs.available": str(mark)},

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from tests.real_node.containerd import Containerd
 from tests.real_node.loopfs import MIB, ToolError
 from tests.real_node.oci import BASE, Image
 from tests.real_node.pods import POD_UID, Sandbox
-from tests.real_node.steps import SETTLED_SECONDS, configure, plan, reclaim
+from tests.real_node.steps import SETTLED_SECONDS, file_of, plan, reclaim
 from tests.restart_rule import Copy, PodSpec, RestartPolicy, would_start
 from tests.sockets import kubelet_server
 
@@ -89,20 +88,15 @@ class TwelvePods:
     ) -> Sandbox:
         """A new pod with an application, which is over if it has succeeded."""
         name, over = f"pod-{len(self.specs)}", phase not in ("Running", "Pending")
-        uid = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}.twelve.reclaimd.test"))
-        self.specs.append(PodSpec(uid, ("app",), init, restart, over=over))
-        metadata = {
-            "uid": uid,
-            "name": name,
-            "namespace": "default",
-            "annotations": {"kubernetes.io/config.source": "api"},
-        }
+        pod = self.node.kubelet.pod(name)
+        self.specs.append(PodSpec(pod.uid, ("app",), init, restart, over=over))
+        source = {"kubernetes.io/config.source": "api"}
+        metadata = {"uid": pod.uid, "name": name, "namespace": "default", "annotations": source}
         self.pod_list.append({"metadata": metadata, "status": {"phase": phase}})
-        self.node.kubelet.admit_pod(uid)
-        return self.node.kubelet.run_pod(name, uid)
+        return pod
 
-    def _ends(self, pod: Sandbox, name: str, code: int, attempt: int = 0) -> str:
-        command = ("/bin/sh", "-c", f"exit {code}")
+    def _ends(self, pod: Sandbox, name: str, *, fails: bool = False, attempt: int = 0) -> str:
+        command = ("/bin/false" if fails else "/bin/true",)
         return self.node.kubelet.run_to_end(pod, name, APP, command, attempt)
 
     def _runs(self, pod: Sandbox, attempt: int = 0) -> None:
@@ -111,7 +105,7 @@ class TwelvePods:
     def _running(self) -> None:
         """An exited init container and a running application: nothing of it is removed."""
         pod = self._admit("Running", "init")
-        self._ends(pod, "init", 0)
+        self._ends(pod, "init")
         self._runs(pod)
 
     def _crashed(self, odd: bool) -> None:
@@ -119,7 +113,7 @@ class TwelvePods:
         the older ones are removed.
         """
         pod = self._admit(restart=RestartPolicy.ON_FAILURE)
-        copies = [self._ends(pod, "app", 1, attempt) for attempt in range(3)]
+        copies = [self._ends(pod, "app", fails=True, attempt=attempt) for attempt in range(3)]
         self.always_removed |= set(copies[:-1])
         if odd:
             self._runs(pod, 3)
@@ -129,14 +123,14 @@ class TwelvePods:
         with the kubelet's state.
         """
         pod = self._admit("Succeeded", "init", restart=RestartPolicy.NEVER)
-        parts = {self._ends(pod, "init", 0), self._ends(pod, "app", 0), pod.id}
+        parts = {self._ends(pod, "init"), self._ends(pod, "app"), pod.id}
         self.node.cri.stop_sandbox(pod.id)
         self.removed_with_kubelet |= parts
 
     def _deleted(self) -> None:
         """Its directory is gone, and no list names it: everything of it is removed, its logs too."""
         pod = self._admit("Deleted")
-        parts = {self._ends(pod, "app", 1, attempt) for attempt in range(2)}
+        parts = {self._ends(pod, "app", fails=True, attempt=attempt) for attempt in range(2)}
         self.node.kubelet.end_pod(pod)
         self.pod_list.pop()
         self.always_removed |= {*parts, pod.id}
@@ -148,7 +142,7 @@ class TwelvePods:
         """
         first = self._admit()
         if odd:
-            self._ends(first, "app", 1)
+            self._ends(first, "app", fails=True)
         else:
             self.always_removed.add(first.id)
         self.node.cri.stop_sandbox(first.id)
@@ -163,13 +157,18 @@ class TwelvePods:
             self.node.kubelet.create_container(pod, "app", APP)
 
 
+def told_by(who: str) -> dict[str, Any]:
+    """Of the pods: who has said which there are, and that the directories are believed."""
+    return {"told_by": who, "problem": None, "directories": BELIEVED}
+
+
 def parts(record: dict[str, Any]) -> set[str]:
     """The containers and sandboxes among the removals."""
     return {o["id"] for o in record["removals"] if o["kind"] in ("container", "sandbox")}
 
 
 def test_the_stricter_guards_decide_without_the_kubelets_state_and_with_it_it_is_the_kubelet_object_for_object(
-    containerd: RealNode, tmp_path: Path
+    containerd: RealNode,
 ) -> None:
     """Without it older copies and all of deleted pods are removed; completed pods, whose directory
     is there, keep everything. With it, and with extent all, terminated pods lose their containers
@@ -182,32 +181,25 @@ def test_the_stricter_guards_decide_without_the_kubelets_state_and_with_it_it_is
     listed = kubelet_server.answer(kubelet_server.pod_list(*pods.pod_list))
     with kubelet_server.KubeletServer(listed) as kubelet:
         asking = {**places, "kubeletEndpoint": kubelet.url, "extent": "all"}
-        told = plan(configure(tmp_path, containerd, **asking))
+        told = plan(file_of(containerd, **asking))
         assert parts(told) == pods.always_removed | pods.removed_with_kubelet
-        assert told["pods"] == {"told_by": "kubelet", "problem": None, "directories": BELIEVED}
+        assert told["pods"] == told_by("kubelet")
         kept = [o for o in told["kept"] if o["kind"] in ("container", "sandbox")]
         assert {o["rule"] for o in kept} == {"kubelet"}
 
-        file = configure(tmp_path, containerd, **places)
+        file = file_of(containerd, **places)
         guarded = plan(file)
-        over = [
-            o["rule"]
-            for o in guarded["kept"]
-            if o["id"] in pods.removed_with_kubelet and o["kind"] == "container"
-        ]
-        assert set(over) == {"guard"}, "keeps what only the kubelet knows to be terminated"
-        assert guarded["pods"] == {
-            "told_by": "directories",
-            "problem": None,
-            "directories": BELIEVED,
-        }
+        containers = [o for o in guarded["kept"] if o["kind"] == "container"]
+        over = {o["rule"] for o in containers if o["id"] in pods.removed_with_kubelet}
+        assert over == {"guard"}, "keeps what only the kubelet knows to be terminated"
+        assert guarded["pods"] == told_by("directories")
         assert pods.objects() == before, "a plan removes nothing"
         record = reclaim(file, *row)
         assert before - pods.objects() == parts(record) == pods.always_removed
         assert logs - pods.log_directories() == pods.logs_of_deleted
         assert pods.would_run() == starts, "the restart rule starts nothing more than before"
 
-        reclaim(configure(tmp_path, containerd, **asking), *row)
+        reclaim(file_of(containerd, **asking), *row)
     assert before - pods.objects() == pods.always_removed | pods.removed_with_kubelet
     assert logs - pods.log_directories() == pods.logs_of_deleted
     assert pods.would_run() == starts
@@ -237,7 +229,7 @@ def labelled(runtime: Containerd, size_bytes: int) -> Path:
 
 
 def test_content_that_nothing_refers_to_goes_and_what_is_labelled_stays(
-    containerd: RealNode, tmp_path: Path
+    containerd: RealNode,
 ) -> None:
     """`CollectContainerdGarbage`, alone in every row: 32 MiB of garbage beside 8 MiB that a label
     keeps, measured by statvfs; the images that CRI lists stay, and no lease is left."""
@@ -249,7 +241,7 @@ def test_content_that_nothing_refers_to_goes_and_what_is_labelled_stays(
     kept, garbage = labelled(runtime, 8 * MIB), ingest(runtime, "garbage", 32 * MIB)
     images = containerd.cri.image_ids()
     mark = containerd.filesystem.available_bytes() + 24 * MIB
-    configuration = load(configure(tmp_path, containerd, nodefs=mark), {}, {})
+    configuration = load(file_of(containerd, nodefs=mark), {}, {})
     rows = dict.fromkeys(KUBELET_SIGNALS, (RowEntry(GARBAGE),))
     function = collect_garbage_function(GARBAGE, 60.0, FilesystemRole.NODEFS)
     product = Node(

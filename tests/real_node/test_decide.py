@@ -9,20 +9,19 @@ from pathlib import Path
 
 from tests.nodes.real_node import RealNode
 from tests.real_node.loopfs import MIB, LoopFilesystem, run_tool, unmount
-from tests.real_node.steps import configure, relieved, removed, status, unused_images
+from tests.real_node.steps import file_of, relieved, removed, status, unused_images
 from tests.reclaimd_process import Daemon, came_true
 
 
 def test_a_soft_threshold_acts_after_its_grace_and_not_for_pressure_that_ends_within_it(
-    containerd: RealNode, tmp_path: Path
+    containerd: RealNode,
 ) -> None:
     """A grace period of 3 s: a file that exists for less causes no removal, also not later. Of one
     that stays the condition is logged at once, and the first image removed 3 s later."""
     node = containerd
     images = unused_images(node, 3, 10 * MIB)
     soft = {"nodefs.available": str(node.filesystem.available_bytes() - 20 * MIB)}
-    configuration = configure(
-        tmp_path,
+    configuration = file_of(
         node,
         evictionSoft=soft,
         evictionSoftGracePeriod={"nodefs.available": "3s"},
@@ -67,8 +66,7 @@ def test_the_condition_is_kept_for_the_transition_period(
     node = containerd
     images = unused_images(node, 3)
     mark = node.filesystem.available_bytes() + 2 * MIB
-    configuration = configure(
-        tmp_path,
+    configuration = file_of(
         node,
         nodefs=mark,
         evictionMinimumReclaim={"nodefs.available": "15Mi"},
@@ -106,9 +104,7 @@ def test_a_filesystem_that_is_mounted_over_the_image_root_changes_layout_and_row
     images = unused_images(node, 1)
     mark = node.filesystem.available_bytes() - 36 * MIB
     control = str(tmp_path / "control.sock")
-    configuration = configure(
-        tmp_path, node, nodefs=mark, controlSocket=control, pollCeiling="100ms"
-    )
+    configuration = file_of(node, nodefs=mark, controlSocket=control, pollCeiling="100ms")
 
     def becomes(layout: str) -> bool:
         return came_true(lambda: status(configuration)["layout"] == layout)

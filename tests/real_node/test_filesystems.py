@@ -35,6 +35,7 @@ from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
 from tests.full_disk import full
 from tests.inline import NOTHING_DECIDED, Inline
 from tests.pure.values import SteppedClock
+from tests.real_node.conftest import on
 from tests.real_node.fill import fill_bytes, fill_inodes
 from tests.real_node.loopfs import (
     MIB,
@@ -47,7 +48,6 @@ from tests.real_node.loopfs import (
 from tests.reclaimd_process import came_true
 from tests.repository import ROOT
 
-ALL_TYPES = ("ext4", "xfs", "btrfs", "tmpfs")
 BALLAST_BYTES = 16 * MIB
 LAPS = 900  # records of 3 000 bytes: three times around a ring of 1 MiB
 WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
@@ -108,61 +108,58 @@ def told(path: Path) -> dict[About, Remark]:
 # ---- what takes space without showing
 
 
-@pytest.mark.parametrize("kind", ALL_TYPES)
-def test_what_a_process_holds_open_is_found_with_its_bytes(tmp_path: Path, kind: str) -> None:
+@on("ext4", "xfs", "btrfs", "tmpfs")
+def test_what_a_process_holds_open_is_found_with_its_bytes(disk: Path) -> None:
     """`du` does not find them, `df` counts them, the mount has its type; once the process has
     ended, they are free and nothing is told."""
-    with mounted(tmp_path, kind) as disk:
-        with held_open(disk / "gone.log", 12 * MIB) as pid:
-            used = os.statvfs(disk)
-            remark, mount = told(disk)[About.DELETED_OPEN], looked_at(disk)[0].mount
-            assert count_trees([Tree(str(disk))], time_limit())[0].total_bytes < MIB
-            assert remark.bytes is not None  # with what XFS has allocated ahead
-            assert 12 * MIB <= remark.bytes <= (used.f_blocks - used.f_bfree) * used.f_frsize
-            name = Path(f"/proc/{pid}/comm").read_text().strip()
-            assert f"{name} (pid {pid})" in remark.sentence
-            assert f"{disk}/gone.log" in remark.sentence
-        assert mount is not None
-        assert (mount.type, mount.point) == (kind, str(disk))
-        assert About.DELETED_OPEN not in told(disk)
+    with held_open(disk / "gone.log", 12 * MIB) as pid:
+        used = os.statvfs(disk)
+        remark, mount = told(disk)[About.DELETED_OPEN], looked_at(disk)[0].mount
+        assert count_trees([Tree(str(disk))], time_limit())[0].total_bytes < MIB
+        assert remark.bytes is not None  # with what XFS has allocated ahead
+        assert 12 * MIB <= remark.bytes <= (used.f_blocks - used.f_bfree) * used.f_frsize
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        assert f"{name} (pid {pid})" in remark.sentence
+        assert f"{disk}/gone.log" in remark.sentence
+    assert mount is not None
+    assert mount.point == str(disk)
+    assert mount.type == run_tool("findmnt", "-no", "FSTYPE", disk).strip()
+    assert About.DELETED_OPEN not in told(disk)
 
 
-def test_what_a_container_holds_open_counts_for_the_disk_below(tmp_path: Path) -> None:
+@on("ext4")
+def test_what_a_container_holds_open_counts_for_the_disk_below(disk: Path) -> None:
     """Its file has the device number of its overlay."""
-    with mounted(tmp_path, "ext4") as disk, overlay_on(disk) as merged:
+    with overlay_on(disk) as merged:
         (merged / "written").write_bytes(b"x")
         with held_open(merged / "gone.log", 8 * MIB):
             assert (merged / "written").stat().st_dev != disk.stat().st_dev
             assert told(disk)[About.DELETED_OPEN].bytes == pytest.approx(8 * MIB, abs=MIB)
 
 
-@pytest.mark.parametrize("kind", ["ext4", "btrfs", "tmpfs"])
-def test_what_other_filesystems_than_xfs_have_behind_an_end_is_no_speculation(
-    tmp_path: Path, kind: str
-) -> None:
+@on("ext4 -m 5", "btrfs", "tmpfs")
+def test_what_other_filesystems_than_xfs_have_behind_an_end_is_no_speculation(disk: Path) -> None:
     """Whoever asks for space ahead (fallocate) has it on purpose. Of ext4, 5 percent are root's."""
-    options = ("-m", "5") if kind == "ext4" else ()
-    with mounted(tmp_path, kind, *options) as disk, (disk / "ahead").open("wb") as file:
+    with (disk / "ahead").open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, 8 * MIB)
         os.truncate(disk / "ahead", MIB)
         stats, found = read_statvfs(str(disk), 0.0).stats, told(disk)
-        assert About.PREALLOCATED not in found
-        if kind == "ext4":
-            reserve = stats.free_bytes - stats.available_bytes
-            assert found[About.RESERVE].bytes == reserve > 5 * MIB
+    assert About.PREALLOCATED not in found
+    if (reserve := stats.free_bytes - stats.available_bytes) > 0:
+        assert found[About.RESERVE].bytes == reserve > 5 * MIB
 
 
+@on("ext4")
 @pytest.mark.parametrize("holder", [(), WITHOUT_CAPABILITIES], ids=["with", "without"])
 def test_without_a_capability_it_says_whom_it_did_not_see(
-    tmp_path: Path, holder: tuple[str, ...]
+    disk: Path, holder: tuple[str, ...]
 ) -> None:
     """As the service runs: a file that a process with capabilities holds is not
     found, and the line says why; that of another without any is.
     """
-    command = (*WITHOUT_CAPABILITIES, sys.executable, "-c", LOOKER)
-    with mounted(tmp_path, "ext4") as disk, held_open(disk / "hidden", 8 * MIB, *holder):
-        arguments = [*command, str(disk), str(ROOT)]
-        said = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+    looker = [*WITHOUT_CAPABILITIES, sys.executable, "-c", LOOKER, str(disk), str(ROOT)]
+    with held_open(disk / "hidden", 8 * MIB, *holder):
+        said = subprocess.run(looker, capture_output=True, text=True, check=True).stdout
     seen, _, sentence = said.partition(" ")
     assert int(seen) == pytest.approx(8 * MIB if holder else 0, abs=MIB)
     assert sentence.startswith("files that processes hold open: ")
@@ -257,15 +254,17 @@ def test_bytes_of_every_subvolume_are_attributed(subvolumes: Subvolumes) -> None
     assert f"(pid {pid})" in remark.sentence
 
 
-def test_what_waits_is_written_back_where_the_kernel_would_soon_do_so(tmp_path: Path) -> None:
+@on("ext4")
+def test_what_waits_is_written_back_where_the_kernel_would_soon_do_so(
+    disk: Path, tmp_path: Path
+) -> None:
     """Not before: what ext4 has not allocated yet, no removal waits for."""
     vmstat = tmp_path / "vmstat"
     vmstat.write_text("nr_dirty 1000\nnr_dirty_background_threshold 2000\n")
-    with mounted(tmp_path, "ext4") as disk:
-        (disk / "file").write_bytes(os.urandom(16 * MIB))
-        for waiting, is_written in ((0, False), (8 * MIB, True)):
-            write_back(str(disk), waiting, str(vmstat))
-            assert ("delalloc" not in run_tool("filefrag", "-v", disk / "file")) is is_written
+    (disk / "file").write_bytes(os.urandom(16 * MIB))
+    for waiting, is_written in ((0, False), (8 * MIB, True)):
+        write_back(str(disk), waiting, str(vmstat))
+        assert ("delalloc" not in run_tool("filefrag", "-v", disk / "file")) is is_written
 
 
 # ---- the ballast
@@ -277,50 +276,46 @@ def free_bytes(disk: Path) -> int:
     return read_statvfs(str(disk), 0.0).stats.free_bytes
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_ballast_is_taken_and_comes_back_on_a_disk_without_a_free_byte(
-    tmp_path: Path, kind: str
-) -> None:
+@on("ext4", "xfs")
+def test_ballast_is_taken_and_comes_back_on_a_disk_without_a_free_byte(disk: Path) -> None:
     """Blocks for all of it, and that much less is free; planned and unlinked at 0 bytes."""
-    with mounted(tmp_path, kind) as disk:
-        settings = BallastSettings(str(disk / "ballast"), BALLAST_BYTES)
+    settings = BallastSettings(str(disk / "ballast"), BALLAST_BYTES)
+    before = free_bytes(disk)
+    ballast, _ = create_ballast(settings)
+    assert (ballast.problem, ballast.whole) == ("", True)
+    assert BALLAST_BYTES <= before - free_bytes(disk) < BALLAST_BYTES + 2 * MIB
+    with full(disk, inodes=False):
         before = free_bytes(disk)
-        ballast, _ = create_ballast(settings)
-        assert (ballast.problem, ballast.whole) == ("", True)
-        assert BALLAST_BYTES <= before - free_bytes(disk) < BALLAST_BYTES + 2 * MIB
-        with full(disk, inodes=False):
-            before = free_bytes(disk)
-            stage = BallastRelease(settings, SystemClock())
-            plan = stage.plan()
-            assert plan is not None
-            assert stage.remove(plan.remove[0]) is True
-            # xfs frees in the background
-            assert came_true(lambda: free_bytes(disk) - before >= BALLAST_BYTES - MIB)
+        stage = BallastRelease(settings, SystemClock())
+        plan = stage.plan()
+        assert plan is not None
+        assert stage.remove(plan.remove[0]) is True
+        # xfs frees in the background
+        assert came_true(lambda: free_bytes(disk) - before >= BALLAST_BYTES - MIB)
 
 
+@on("btrfs compress-force=zstd")
 def test_where_blocks_prove_nothing_it_is_refused_and_a_file_of_its_name_is_not_it(
-    tmp_path: Path,
+    disk: Path,
 ) -> None:
     """On btrfs: zeros that are compressed away have all their blocks; nothing is left behind."""
-    with mounted(tmp_path, "btrfs", options=("compress-force=zstd",)) as disk:
-        settings = BallastSettings(str(disk / "ballast"), BALLAST_BYTES)
-        why = (
-            "the blocks of a file on btrfs do not show what unlinking it frees: use another"
-            " filesystem"
-        )
-        with pytest.raises(BallastRefused, match=f"is not made: {why}$"):
-            create_ballast(settings)
-        assert os.listdir(settings.directory) == []
-        file = Path(settings.path)
-        file.touch(mode=0o600)
-        file.write_bytes(bytes(BALLAST_BYTES))
-        run_tool("sync", "-f", disk)
-        assert file.stat().st_blocks * 512 == BALLAST_BYTES
-        ballast = read_ballast(settings)
-        assert ballast is not None
-        assert (ballast.whole, ballast.problem) == (False, why)
-        with pytest.raises(BallastRefused, match=f"is not the ballast: {why}$"):
-            create_ballast(settings)
+    settings = BallastSettings(str(disk / "ballast"), BALLAST_BYTES)
+    why = (
+        "the blocks of a file on btrfs do not show what unlinking it frees: use another filesystem"
+    )
+    with pytest.raises(BallastRefused, match=f"is not made: {why}$"):
+        create_ballast(settings)
+    assert os.listdir(settings.directory) == []
+    file = Path(settings.path)
+    file.touch(mode=0o600)
+    file.write_bytes(bytes(BALLAST_BYTES))
+    run_tool("sync", "-f", disk)
+    assert file.stat().st_blocks * 512 == BALLAST_BYTES
+    ballast = read_ballast(settings)
+    assert ballast is not None
+    assert (ballast.whole, ballast.problem) == (False, why)
+    with pytest.raises(BallastRefused, match=f"is not the ballast: {why}$"):
+        create_ballast(settings)
 
 
 # ---- the history
@@ -331,41 +326,40 @@ def record(number: int) -> bytes:
     return f"{number:08} ".encode().ljust(3000, b"x")
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_every_record_is_written_without_a_free_byte(tmp_path: Path, kind: str) -> None:
+@on("ext4", "xfs")
+def test_every_record_is_written_without_a_free_byte(disk: Path) -> None:
     """Into space that was allocated and never written before, each record synced."""
-    with mounted(tmp_path, kind) as disk:
-        store = HistoryStore(str(disk / "history"), MIB)
-        store.open()
-        with full(disk, inodes=False):
-            for number in range(LAPS):
-                store.append(record(number))
-            store.close()
-            left = contents_of(str(disk / "history")).records
-        assert left == [record(number) for number in range(LAPS - 255, LAPS)]
+    path = str(disk / "history")
+    store = HistoryStore(path, MIB)
+    store.open()
+    with full(disk, inodes=False):
+        for number in range(LAPS):
+            store.append(record(number))
+        store.close()
+        left = contents_of(path).records
+    assert left == [record(number) for number in range(LAPS - 255, LAPS)]
 
 
-def test_where_writing_copies_a_refusal_loses_nothing_that_was_written(tmp_path: Path) -> None:
+@on("btrfs")
+def test_where_writing_copies_a_refusal_loses_nothing_that_was_written(disk: Path) -> None:
     """btrfs may have no room for a copy: then that is said, the records before it stay,
     and later ones are written.
     """
-    with mounted(tmp_path, "btrfs") as disk:
-        path = str(disk / "history")
-        store = HistoryStore(path, MIB)
-        written = list(range(20))
-        for number in written:
-            store.append(record(number))
-        with full(disk, inodes=False):
-            for number in range(20, 60):
-                try:
-                    store.append(record(number))
-                    written.append(number)
-                except HistoryUnusable as error:
-                    assert "No space left" in str(error)  # noqa: PT017 # it may also be written
-            assert set(written) <= {int(each[:8]) for each in contents_of(path).records}
-        store.append(b"after")
-        store.close()
-        assert contents_of(path).records[-1] == b"after"
+    path, written = str(disk / "history"), list(range(20))
+    store = HistoryStore(path, MIB)
+    for number in written:
+        store.append(record(number))
+    with full(disk, inodes=False):
+        for number in range(20, 60):
+            try:
+                store.append(record(number))
+                written.append(number)
+            except HistoryUnusable as error:
+                assert "No space left" in str(error)  # noqa: PT017 # it may also be written
+        assert set(written) <= {int(each[:8]) for each in contents_of(path).records}
+    store.append(b"after")
+    store.close()
+    assert contents_of(path).records[-1] == b"after"
 
 
 # ---- the tests' own fills

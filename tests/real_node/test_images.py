@@ -21,7 +21,7 @@ from tests.real_node.steps import (
     ALL,
     IMAGEFS,
     OLD_ENOUGH_SECONDS,
-    configure,
+    file_of,
     plan,
     reclaim,
     removed,
@@ -66,15 +66,13 @@ def test_content_that_another_namespace_brought_makes_no_image_old(
     image = runtime.import_image(tar)
     stamp = os.lstat(runtime.age_stamp(image)).st_ctime
     assert stamp < began - BEFORE_SECONDS + 1.0, "the content is shared"
-    one = verdict_on(image, configure(tmp_path, containerd, imageMinimumGCAge="1h"))
+    one = verdict_on(image, file_of(containerd, imageMinimumGCAge="1h"))
     assert one["reason"] == "too_young"
     assert one["age_seconds"] <= time.time() - began + 0.1
     runtime.ctr("images", "rm", tar.reference, namespace="other")
 
 
-def test_an_image_is_as_old_as_its_pull_to_a_command_without_records(
-    node: RealNode, tmp_path: Path
-) -> None:
+def test_an_image_is_as_old_as_its_pull_to_a_command_without_records(node: RealNode) -> None:
     """It may go at once, by a rule that is not the kubelet's: a kubelet that has listed it now
     would keep it. Neither its build in 2023 nor a layer that came before makes another old."""
     layer = random_layer(2, MIB)
@@ -82,10 +80,10 @@ def test_an_image_is_as_old_as_its_pull_to_a_command_without_records(
     time.sleep(2.0)
     began = time.time()
     second = node.import_image(Image("reclaimd.test/second:1", (layer,)))
-    one = verdict_on(first, configure(tmp_path, node, imageMinimumGCAge="2s"))
+    one = verdict_on(first, file_of(node, imageMinimumGCAge="2s"))
     assert (one["verdict"], one["reason"], one["rule"]) == ("remove", "unused", "guard")
     assert one["age_seconds"] >= 2.0
-    one = verdict_on(second, configure(tmp_path, node, imageMinimumGCAge="1h"))
+    one = verdict_on(second, file_of(node, imageMinimumGCAge="1h"))
     assert one["reason"] == "too_young"
     assert one["age_seconds"] <= time.time() - began + 0.1
 
@@ -100,9 +98,7 @@ def available(node: RealNode) -> int:
 
 
 @pytest.mark.parametrize("order", ["lru", "cost"])
-def test_a_plan_promises_what_images_do_not_share(
-    node: RealNode, tmp_path: Path, order: str
-) -> None:
+def test_a_plan_promises_what_images_do_not_share(node: RealNode, order: str) -> None:
     """Image by image within a tenth of all that is freed; on a containerd the sizes are wrong by
     more than that. A container runs on one base, which stays; the other goes with the last image
     on it."""
@@ -116,7 +112,7 @@ def test_a_plan_promises_what_images_do_not_share(
     ]
     idle = node.import_images(builds)
     time.sleep(OLD_ENOUGH_SECONDS)
-    planned = plan(configure(tmp_path, node, imageOrder=order))["removals"]
+    planned = plan(file_of(node, imageOrder=order))["removals"]
     images = [each for each in planned if each["kind"] == "image"]  # in their order
     assert sorted(each["id"] for each in images) == sorted(idle)
     sizes = promises = gained = 0
@@ -177,8 +173,7 @@ def test_what_was_removed_and_comes_back_is_joined_with_its_removal(
         return set(json.loads(state.read_text())["images"]) if state.exists() else set()
 
     app, other, _ = three = node.import_images([APP, OTHER, STAYS_AWAY])
-    file = configure(
-        tmp_path,
+    file = file_of(
         node,
         historyFile=str(tmp_path / "history"),
         historySize="1Mi",
@@ -258,7 +253,7 @@ def test_the_plan_attributes_the_bytes_of_a_containerd(
     )
     time.sleep(STATISTICS_SECONDS)
     logs = str(node.kubelet.pod_logs_dir)
-    (attribution,) = plan(configure(tmp_path, node, podLogsDir=logs))["attribution"]
+    (attribution,) = plan(file_of(node, podLogsDir=logs))["attribution"]
     found = shares(attribution)
     assert node.kubelet.runs(container)
     for use, size, within in (

@@ -33,7 +33,7 @@ from tests.real_node.loopfs import ToolError
 from tests.real_node.oci import BASE, Image, random_layer, write_image, write_images
 from tests.real_node.pods import Sandbox
 from tests.real_node.runtime import ContainerRuntimeError
-from tests.real_node.steps import ALL, configure, reclaim, removed
+from tests.real_node.steps import ALL, configure, file_of, reclaim, removed
 from tests.reclaimd_process import Daemon
 
 ROUNDS, ROUNDS_OF_SOAK = 6, 300
@@ -232,7 +232,7 @@ def test_races_by_the_hundred(
 
 
 @pytest.mark.regression
-def test_images_go_where_eight_containers_a_second_begin(node: RealNode, tmp_path: Path) -> None:
+def test_images_go_where_eight_containers_a_second_begin(node: RealNode) -> None:
     """A list takes 0.3 s, so that none is ever younger than the youngest container: all unused
     images go all the same."""
     images = recipes("app", 7)
@@ -250,7 +250,7 @@ def test_images_go_where_eight_containers_a_second_begin(node: RealNode, tmp_pat
     with Proxy(str(node.containerd.socket), socket) as proxy, ThreadPoolExecutor(1) as pool:
         proxy.failpoints["ListContainers"] = Delay(LIST_SECONDS)
         endpoint = proxy.endpoint
-        file = configure(tmp_path, node, imageMinimumGCAge="0s", containerRuntimeEndpoint=endpoint)
+        file = file_of(node, imageMinimumGCAge="0s", containerRuntimeEndpoint=endpoint)
         beginning = pool.submit(begin)
         try:
             record = reclaim(file, *ALONE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from tests.real_node.steps import (
     MINIMUM_RECLAIM,
     SETTLED_SECONDS,
     assert_protected_objects_kept,
-    configure,
+    file_of,
     freed,
     objects_of,
     oldest_gone,
@@ -40,7 +39,7 @@ def let_settle(crowded: CrowdedNode) -> None:
 
 
 def test_reclaim_does_what_the_plan_says_and_its_measured_bytes_are_those_of_the_filesystem(
-    make_node: NodeFactory, tmp_path: Path
+    make_node: NodeFactory,
 ) -> None:
     """`reclaimd plan` names every object with its reason, in the order of removal, and changes
     nothing, as a dry run does; `reclaimd reclaim` removes the oldest images until the threshold is
@@ -49,7 +48,7 @@ def test_reclaim_does_what_the_plan_says_and_its_measured_bytes_are_those_of_the
     node, unused = crowd.node, list(crowd.unused_images)
     let_settle(crowd)
     mark = node.filesystem.available_bytes() - 5 * MIB
-    configuration = configure(tmp_path, node, imagefs=mark)
+    configuration = file_of(node, imagefs=mark)
     objects = objects_of(node)
     found = plan(configuration)
     planned = [o["id"] for o in found["removals"]]
@@ -99,9 +98,7 @@ def test_reclaim_does_what_the_plan_says_and_its_measured_bytes_are_those_of_the
     assert_protected_objects_kept(crowd)
 
 
-def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(
-    make_node: NodeFactory, tmp_path: Path
-) -> None:
+def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(make_node: NodeFactory) -> None:
     """While an ext4 recovers from its reserve the available bytes stay at 0;
     removal goes on until they rise.
     """
@@ -109,7 +106,7 @@ def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(
     # as mkfs leaves it by default
     run_tool("tune2fs", "-m", "5", loop_devices_of(node.filesystem.image)[0])
     images = unused_images(node, 8)
-    configuration = configure(tmp_path, node, nodefs=10 * MIB, parallelRemovals=1)
+    configuration = file_of(node, nodefs=10 * MIB, parallelRemovals=1)
     with full(node.mountpoint, inodes=False):
         record = reclaim(configuration)
     assert record["result"] == "satisfied", record["reason"]
@@ -120,7 +117,7 @@ def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(
 
 
 @pytest.mark.regression
-def test_what_a_removal_frees_counts_at_once(make_node: NodeFactory, tmp_path: Path) -> None:
+def test_what_a_removal_frees_counts_at_once(make_node: NodeFactory) -> None:
     """By itself, btrfs shows what was removed up to 30 s later: every image would go.
     Of five, two are enough.
 
@@ -132,23 +129,21 @@ def test_what_a_removal_frees_counts_at_once(make_node: NodeFactory, tmp_path: P
     old = unused_images(node, 5, size)
     run_tool("sync", "-f", node.mountpoint)
     mark = node.filesystem.available_bytes() + 3 * size - MINIMUM_RECLAIM
-    configuration = configure(
-        tmp_path, node, imagefs=mark, parallelRemovals=1, removalPatience="10m"
-    )
+    configuration = file_of(node, imagefs=mark, parallelRemovals=1, removalPatience="10m")
     record = reclaim(configuration, *IMAGEFS[:2])
     assert (record["result"], removed(record)) == ("satisfied", old[:2])
     assert sum(freed(record)) > 3 * size
 
 
 def test_room_is_made_for_a_pull_and_no_more_or_it_is_said_what_is_missing(
-    containerd: RealNode, tmp_path: Path
+    containerd: RealNode,
 ) -> None:
     """30 MiB more than there is: two images of 12 MiB, unpacked and packed; then an import of that
     size fits in. All that the disk has: every unused image goes, the sandbox image stays, and what
     is missing is said with exit 1; more than that is refused."""
     node, size = containerd, 12 * MIB
     unused_images(node, 6, size)
-    file = configure(tmp_path, node)
+    file = file_of(node)
 
     def room(wanted: int, *words: str, code: int = 0) -> Any:
         on = ("--standalone", "--now", "--on", "imagefs", "--room", str(wanted))

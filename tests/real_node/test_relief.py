@@ -28,7 +28,7 @@ from tests.real_node.steps import (
     status,
     unused_images,
 )
-from tests.real_node.steps import configure as configure  # the bench imports it from here
+from tests.real_node.steps import configure as file_of  # the bench imports it from here
 from tests.reclaimd_process import Daemon, came_true
 
 # What can be set up of `config/systemd/reclaimd.service` without systemd: no capability, none to be
@@ -92,8 +92,7 @@ def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
     (deleted_log / "app" / "0.log").write_text("gone\n")
     time.sleep(SETTLED_SECONDS)  # the log is the youngest object
     mark, most = node.filesystem.available_bytes() - 50 * MIB, 125 * MIB
-    configuration = configure(
-        tmp_path,
+    configuration = file_of(
         node,
         imagefs=mark,
         podLogsDir=str(logs),
@@ -138,9 +137,7 @@ def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
     assert_protected_objects_kept(crowded_node)
 
 
-def test_a_filesystem_that_runs_out_of_inodes_is_relieved(
-    make_node: NodeFactory, tmp_path: Path
-) -> None:
+def test_a_filesystem_that_runs_out_of_inodes_is_relieved(make_node: NodeFactory) -> None:
     """Empty files use up the inodes; the daemon removes images until enough
     inodes are free, and stops.
     """
@@ -148,8 +145,7 @@ def test_a_filesystem_that_runs_out_of_inodes_is_relieved(
     node = crowded.node
     time.sleep(1.1)
     mark = node.filesystem.inodes_free() - 200
-    configuration = configure(
-        tmp_path,
+    configuration = file_of(
         node,
         evictionHard={"imagefs.inodesFree": str(mark)},
         evictionMinimumReclaim={"imagefs.inodesFree": "40"},
@@ -183,8 +179,7 @@ def test_a_build_cache_is_pruned_before_an_image_goes(containerd: RealNode, tmp_
     images = {*unused_images(node, 3), node.sandbox_image_id}
     run_tool("sync", "-f", cache)
     mark = node.filesystem.available_bytes() - 30 * MIB
-    configuration = configure(
-        tmp_path,
+    configuration = file_of(
         node,
         imagefs=mark,
         reclaimFunctions=[

@@ -19,7 +19,7 @@ from tests.faults.meters import Meters, control_heartbeat
 from tests.nodes.real_node import RealNode
 from tests.real_node.loopfs import MIB
 from tests.real_node.runtime import SANDBOX_IMAGE
-from tests.real_node.steps import configure, plan, relieved, unused_images
+from tests.real_node.steps import configure, file_of, plan, relieved, unused_images
 from tests.reclaimd_process import Daemon, came_true, reclaimd, reclaimd_here
 from tests.stopped import stopped
 
@@ -150,7 +150,7 @@ def test_reclaim_reports_an_unreachable_runtime_in_one_sentence(
         (reclaimd_here, plain),
     ):
         endpoint = f"unix://{path}"
-        file = configure(tmp_path, containerd, nodefs=100 << 30, containerRuntimeEndpoint=endpoint)
+        file = file_of(containerd, nodefs=100 << 30, containerRuntimeEndpoint=endpoint)
         process = run("reclaim", "--config", file)
         assert (process.returncode, process.stderr.count("\n")) == (3, 1)
         assert str(path) in process.stderr
@@ -165,9 +165,7 @@ def test_reclaim_reports_an_unreachable_runtime_in_one_sentence(
 
 
 @pytest.mark.regression
-def test_a_shim_that_hangs_holds_up_nothing_and_keeps_no_unused_image(
-    containerd: RealNode, tmp_path: Path
-) -> None:
+def test_a_shim_that_hangs_holds_up_nothing_and_keeps_no_unused_image(containerd: RealNode) -> None:
     """containerd asks it for the status of its sandbox, which would say which image the sandbox was
     made from. That is known: by the configuration (1.x), or by the pin (2.x, whose status does not
     contain the configuration of images). Whatever it does to the removal of its dead copy, images
@@ -180,7 +178,7 @@ def test_a_shim_that_hangs_holds_up_nothing_and_keeps_no_unused_image(
         node.cri.kill_container(kubelet.run_container(sandbox, "job", app, attempt=attempt))
     spare = unused_images(node, 6, 8 * MIB)
     mark = node.filesystem.available_bytes() + 3 * 8 * MIB
-    file = configure(tmp_path, node, nodefs=mark, removalPatience="2s")
+    file = file_of(node, nodefs=mark, removalPatience="2s")
     (shim,) = node.containerd.monitors()
     with stopped(shim):
         planned = [each["id"] for each in plan(file)["removals"] if each["kind"] == "image"]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from reclaim.evidence.states import PodDirectory
 from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState
@@ -116,7 +117,6 @@ class Starting:
     pod: Pod
     name: str
     image_id: str
-    passed_at: float
     directory_at: float = float("inf")
     mounts: tuple[str, ...] = ()
 
@@ -173,10 +173,7 @@ class Machine:
         self.beginnings: list[float] = []
         # (pod, container's name) -> when somebody else did
         self.others_removed_at: dict[tuple[str, str], float] = {}
-        self.lists: tuple[
-            tuple[Container, ...] | None, tuple[PodSandbox, ...] | None, tuple[Image, ...] | None
-        ]
-        self.lists = (None, None, None)
+        self._lists: dict[str, tuple[Any, ...]] = {}  # until something changes
         self.pulls_failed = 0
         self._made = 0
         self.frees_late_seconds = 0.0
@@ -212,35 +209,15 @@ class Machine:
 
     # ---- the tables, as lists
 
-    def listed_containers(self) -> tuple[Container, ...]:
-        containers, sandboxes, images = self.lists
-        if containers is None:
-            containers = tuple(each.listed for each in self.containers.values())
-            self.lists = containers, sandboxes, images
-        return containers
-
-    def listed_sandboxes(self) -> tuple[PodSandbox, ...]:
-        containers, sandboxes, images = self.lists
-        if sandboxes is None:
-            sandboxes = tuple(self.sandboxes.values())
-            self.lists = containers, sandboxes, images
-        return sandboxes
-
-    def listed_images(self) -> tuple[Image, ...]:
-        containers, sandboxes, images = self.lists
-        if images is None:
-            images = tuple(each.listed for each in self.images.values())
-            self.lists = containers, sandboxes, images
-        return images
+    def listed(self, table: str) -> tuple[Any, ...]:
+        """One of them: containers, sandboxes or images."""
+        if table not in self._lists:
+            held = getattr(self, table).values()
+            self._lists[table] = tuple(getattr(each, "listed", each) for each in held)
+        return self._lists[table]
 
     def _changed(self) -> None:
-        self.lists = (None, None, None)
-
-    def disk_of_images(self) -> Disk:
-        return self.disks["/images"]
-
-    def disk_of_containers(self) -> Disk:
-        return self.disks["/containers"]
+        self._lists.clear()
 
     # ---- images
 
@@ -253,7 +230,7 @@ class Machine:
         """An image comes; None if there is no room for it."""
         if tag in self.tags:
             return self.tags[tag]
-        disk = self.disk_of_images()
+        disk = self.disks["/images"]
         if disk.available() < size:
             self.pulls_failed += 1
             return None
@@ -326,7 +303,7 @@ class Machine:
             disk.inodes_used -= inodes
 
         if self.frees_late_seconds:
-            self.clock.at(self.clock.now + self.frees_late_seconds, free)
+            self.clock.after(self.frees_late_seconds, free)
         else:
             free()
 
@@ -384,9 +361,9 @@ class Machine:
         pod.began_at = self.clock.now
         pod.seen = PodDirectory(self.clock.wall(), {})
         self._begins()
-        self.clock.at(self.clock.now + pod.sandbox_seconds, lambda: self._sandbox(pod))
+        self.clock.after(pod.sandbox_seconds, lambda: self._sandbox(pod))
         life = pod.sandbox_seconds + pod.run_seconds + 2 * len(pod.images)
-        self.clock.at(self.clock.now + life, lambda: self.end_pod(pod))
+        self.clock.after(life, lambda: self.end_pod(pod))
 
     def begin_container(self, pod: Pod, tag: str) -> None:
         """A pod that is not new begins one more container."""
@@ -414,7 +391,7 @@ class Machine:
         held.listed, held.runs_until = held.listed._replace(state=EXITED), self.clock.now + seconds
         self._changed()
         place = int(held.listed.name[1:])
-        self.clock.at(self.clock.now + 0.05, lambda: self._again(held.pod, place))
+        self.clock.after(0.05, lambda: self._again(held.pod, place))
 
     def _begins(self) -> None:
         self.beginnings.append(self.clock.now)
@@ -430,7 +407,7 @@ class Machine:
             pod.sandbox_id, PodSandboxState.READY, self.wall_ns(), pod.uid, pod.name, "default"
         )
         self._changed()
-        self.clock.at(self.clock.now + 0.02, lambda: self._next(pod, 0))
+        self.clock.after(0.02, lambda: self._next(pod, 0))
 
     def _next(self, pod: Pod, place: int) -> None:
         """The kubelet looks whether the image of its next container is there."""
@@ -447,15 +424,15 @@ class Machine:
                 return
             image_id = self.pull(tag, image_size(tag))
             if image_id is None:
-                self.clock.at(self.clock.now + 20.0, lambda: self._next(pod, place))
+                self.clock.after(20.0, lambda: self._next(pod, place))
             else:
                 self._passed(pod, place, image_id)
 
-        self.clock.at(self.clock.now + pod.pull_seconds, pulled)
+        self.clock.after(pod.pull_seconds, pulled)
 
     def _passed(self, pod: Pod, place: int, image_id: str) -> None:
         name = f"c{place}"
-        making = Starting(pod, name, image_id, self.clock.now, mounts=self._volumes(image_id))
+        making = Starting(pod, name, image_id, mounts=self._volumes(image_id))
         for each in (image_id, *making.mounts):
             self.starting.setdefault(each, []).append(making)
         directory, made = (
@@ -471,8 +448,8 @@ class Machine:
                 making.directory_at = self.clock.now
                 self._begins()
 
-        self.clock.at(self.clock.now + directory, directory_made)
-        self.clock.at(self.clock.now + directory + made, lambda: self._create(pod, place, making))
+        self.clock.after(directory, directory_made)
+        self.clock.after(directory + made, lambda: self._create(pod, place, making))
 
     def _volumes(self, but: str) -> tuple[str, ...]:
         """The images that the next container mounts: one of those that are there, if any."""
@@ -496,7 +473,7 @@ class Machine:
             return
         # one went in between: this fails, and the kubelet begins anew
         if not self.images.keys() >= set(needed):
-            self.clock.at(self.clock.now + 2.0, lambda: self._next(pod, place))
+            self.clock.after(2.0, lambda: self._next(pod, place))
             return
         self._made += 1
         container_id = f"{self._made:08x}".ljust(64, "c")
@@ -515,7 +492,7 @@ class Machine:
             attempt,
             (digests[0] if self.names_by_digest else making.image_id, tag),
         )
-        disk = self.disk_of_containers()
+        disk = self.disks["/containers"]
         held = HeldContainer(
             listed, making.image_id, pod, disk, self.clock.now, making.directory_at
         )
@@ -526,7 +503,7 @@ class Machine:
         disk.inodes_used += 4
         self._changed()
         if listed.state is CREATED:
-            self.clock.at(self.clock.now + 0.3, lambda: self.set_state(container_id, RUNNING))
+            self.clock.after(0.3, lambda: self.set_state(container_id, RUNNING))
         self._goes_on(pod, place, container_id)
 
     def _goes_on(self, pod: Pod, place: int, container_id: str) -> None:
@@ -541,9 +518,9 @@ class Machine:
                 self.set_state(container_id, EXITED)
                 self._next(pod, place + 1)
 
-            clock.at(clock.now + seconds, init_ended)
+            clock.after(seconds, init_ended)
             return
-        clock.at(clock.now + 0.01, lambda: self._next(pod, place + 1))
+        clock.after(0.01, lambda: self._next(pod, place + 1))
         if pod.crashes > 0:
             pod.crashes -= 1
             seconds, again = pod.rng.uniform(1.0, 30.0), pod.rng.choice((0.05, 1.0, 10.0))
@@ -551,9 +528,9 @@ class Machine:
             def crashed() -> None:
                 self.set_state(container_id, EXITED)
                 if not pod.over:
-                    clock.at(clock.now + again, lambda: self._again(pod, place))
+                    clock.after(again, lambda: self._again(pod, place))
 
-            clock.at(clock.now + seconds, crashed)
+            clock.after(seconds, crashed)
 
     def _again(self, pod: Pod, place: int) -> None:
         """The next attempt of one container alone."""
@@ -576,7 +553,7 @@ class Machine:
             pod.seen, pod.gone_at = None, self.clock.now
             self.pods.pop(pod.uid, None)
 
-        self.clock.at(self.clock.now + pod.rng.choice((0.2, 2.0, 20.0)), directory_goes)
+        self.clock.after(pod.rng.choice((0.2, 2.0, 20.0)), directory_goes)
 
     def collect(self, most: int) -> None:
         """The kubelet's own garbage collection: dead containers of pods that are

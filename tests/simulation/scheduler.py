@@ -95,6 +95,10 @@ class Scheduler:
         self._number += 1
         heappush(self._heap, (max(self.now, time), self._number, what))
 
+    def after(self, seconds: float, what: Callable[[], None]) -> None:
+        """The same, in so many seconds from now."""
+        self.at(self.now + seconds, what)
+
     def run(self, until: float) -> None:
         """Everything up to this time happens. Raises what a task raises."""
         self.until = until

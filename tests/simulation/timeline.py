@@ -19,6 +19,7 @@ from tests.simulation.machine import GIB, MIB
 PATHS = ("/node", "/images", "/containers")
 ODDS = yaml.safe_load(Path(__file__).with_name("odds.yaml").read_text(encoding="utf-8"))
 RARE: dict[str, dict[str, Any]] = ODDS["mishaps"]
+CHANGES: dict[str, dict[str, Any]] = ODDS["changes"]
 FAVOURITES, FAVOURITES_AN_HOUR = 3, 40.0
 BAD_SECONDS = 360.0
 
@@ -32,7 +33,7 @@ class Entry(NamedTuple):
     kind: str
     seconds: float = 0.0
     number: int = 0
-    what: tuple[object, ...] = ()
+    what: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         lasts = f" for {self.seconds:.3f} s" if self.seconds else ""
@@ -46,9 +47,8 @@ class Node:
     layout: str
     capacity: int
     images: int
-    fields: tuple[tuple[str, object], ...]
+    fields: dict[str, object]
     others_at_start: float
-    dry_run: bool = False
 
 
 def drawn(rng: Random, odds: Any) -> Any:
@@ -67,18 +67,13 @@ def node_of(seed: int) -> Node:
     """What does not change in a run."""
     rng = Random(f"node {seed}")
     layout = rng.choice(("single", "single", "dedicated", "split"))
-    fields = [(name, drawn(rng, odds)) for name, odds in ODDS["fields"].items()]
+    fields = {name: drawn(rng, odds) for name, odds in ODDS["fields"].items()}
     if rng.random() < 0.3:
-        fields += [
-            ("evictionSoft", (("imagefs.available", "30%"), ("nodefs.available", "30%"))),
-            ("evictionSoftGracePeriod", (("imagefs.available", "1m"), ("nodefs.available", "1m"))),
-        ]
+        fields |= ODDS["soft"]
     if Random(f"limits {seed}").random() < 0.3:  # only the guard keeps what the kubelet goes by
-        fields.append(("maximumDeadContainersPerContainer", 0))
+        fields["maximumDeadContainersPerContainer"] = 0
     capacity = rng.choice((40, 60, 100)) * GIB
-    return Node(
-        layout, capacity, rng.choice((20, 40, 60)), tuple(fields), rng.choice((0.3, 0.5, 0.6))
-    )
+    return Node(layout, capacity, rng.choice((20, 40, 60)), fields, rng.choice((0.3, 0.5, 0.6)))
 
 
 def _pods(rng: Random, seconds: float, images: int, most_written: int = 800 * MIB) -> list[Entry]:
@@ -148,7 +143,9 @@ def _bad(rng: Random, seconds: float, images: int) -> list[Entry]:
             continue
         at = rng.expovariate(an_hour / 3600)
         while at < seconds:
-            lasts = drawn(rng, odds["seconds"]) * rng.uniform(0.5, 1.5) if "seconds" in odds else 0.0
+            lasts = (
+                drawn(rng, odds["seconds"]) * rng.uniform(0.5, 1.5) if "seconds" in odds else 0.0
+            )
             what = tuple(drawn(rng, each) for each in odds.get("what", ()))
             found.append(Entry(at, kind, lasts, rng.randrange(1 << 30), what))
             at += rng.expovariate(an_hour / 3600)
