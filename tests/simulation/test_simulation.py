@@ -19,7 +19,6 @@ import pytest
 from tests.repository import ROOT
 from tests.simulation import reverted
 from tests.simulation.run import Bench
-from tests.simulation.scheduler import Killed, Scheduler, simulated
 from tests.simulation.timeline import RARE, Entry, timeline
 
 HOURS = "0.1"
@@ -121,38 +120,3 @@ def test_every_kind_of_mishap_happens() -> None:
     """No kind of entry is left out by all seeds."""
     happen = {entry.kind for seed in range(60) for entry in timeline(seed, 1.0)}
     assert RARE.keys() | {"pod", "kubelet collects"} == happen
-
-
-def test_who_waits_in_virtual_time_goes_on_in_its_order() -> None:
-    """Two tasks, one of which waits for the other's lock, and one that is killed."""
-    told: list[str] = []
-    scheduler, owner = Scheduler(), object()
-    with simulated(scheduler):
-        import threading
-
-        lock = threading.Lock()
-
-        def first() -> None:
-            with lock:
-                scheduler.sleep(2.0)
-                told.append(f"first {scheduler.now:g}")
-
-        def second() -> None:
-            scheduler.sleep(1.0)
-            with lock:
-                told.append(f"second {scheduler.now:g}")
-
-        def killed() -> None:
-            try:
-                scheduler.sleep(100.0)
-            except Killed:
-                told.append(f"killed {scheduler.now:g}")
-                raise
-
-        for task in (first, second):
-            scheduler.spawn(task)
-        scheduler.spawn(killed, owner)
-        scheduler.at(1005.0, lambda: scheduler.kill(owner))
-        scheduler.run(1200.0)
-    assert told == ["first 1002", "second 1002", "killed 1005"]
-    assert scheduler.now == 1200.0
