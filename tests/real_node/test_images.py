@@ -34,7 +34,7 @@ from tests.nodes.small_node import outcome_of, relieve
 from tests.real_node.containerd import Containerd
 from tests.real_node.loopfs import MIB, ToolError, run_tool
 from tests.real_node.oci import BASE, Image, random_layer, write_image
-from tests.real_node.pods import POD_UID, Sandbox
+from tests.real_node.pods import POD_UID
 from tests.real_node.steps import (
     ALL,
     IMAGEFS,
@@ -49,6 +49,7 @@ from tests.real_node.steps import (
 )
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
 from tests.restart_rule import Copy, PodSpec, RestartPolicy, would_start
+from tests.rows import rows_of
 from tests.sockets import kubelet_server
 
 BEFORE_SECONDS = 3.0  # for so long another namespace has had the content
@@ -297,6 +298,26 @@ BELIEVED = {"believed": True, "why": None, "sentence": None}
 GARBAGE = "CollectContainerdGarbage"
 
 
+# What happens to a pod, whose init container ends well and whose application ends or fails; its
+# sandbox dies, or is made again. What of it goes at any rate, and what goes where the kubelet says
+# that the pod is over. Everything else stays. First those that have to settle.
+PODS = rows_of("""
+    phase     | restart    | happens                      | always  | told
+    Deleted   | ALWAYS     | fails fails deleted          | all     |
+    Deleted   | ALWAYS     | fails fails deleted          | all     |
+    Running   | ALWAYS     | dies again runs              | sandbox |
+    Running   | ALWAYS     | fails dies again runs        |         |
+    Succeeded | NEVER      | init ends dies               |         | all
+    Succeeded | NEVER      | init ends dies               |         | all
+    Running   | ON_FAILURE | fails fails fails            | older   |
+    Running   | ON_FAILURE | fails fails fails runs       | older   |
+    Running   | ALWAYS     | init runs                    |         |
+    Running   | ALWAYS     | init runs                    |         |
+    Pending   | ALWAYS     |                              |         |
+    Pending   | ALWAYS     | created                      |         |
+""")
+
+
 class TwelvePods:
     """Sets of ids of the runtime, and names of log directories.
 
@@ -312,16 +333,47 @@ class TwelvePods:
         self.removed_with_kubelet: set[str] = set()
         self.logs_of_deleted: set[str] = set()
         node.import_image(Image(APP.reference, (BASE,)))
-        for odd in (False, True):  # first those that have to settle
-            self._deleted()
-            self._with_a_dead_first_sandbox(odd)
-        settled = time.monotonic() + SETTLED_SECONDS
-        for odd in (False, True):
-            self._completed()
-            self._crashed(odd)
-            self._running()
-            self._just_created(odd)
-        time.sleep(max(0.0, settled - time.monotonic()))
+        began = time.monotonic()
+        for row in PODS:
+            self._make(**row)
+            if "dies again" in row["happens"]:
+                began = time.monotonic()
+        time.sleep(max(0.0, began + SETTLED_SECONDS - time.monotonic()))
+
+    def _make(self, phase: str, restart: str, happens: str, always: str, told: str) -> None:
+        """A pod of which this becomes."""
+        kubelet, copies, steps = self.node.kubelet, list[str](), happens.split()
+        first = pod = kubelet.pod(f"pod-{len(self.specs)}")
+        uid, name, over = pod.uid, pod.config.metadata.name, phase not in ("Running", "Pending")
+        init = tuple({"init"} & {*steps})
+        self.specs.append(PodSpec(uid, ("app",), init, RestartPolicy[restart], over=over))
+        source = {"kubernetes.io/config.source": "api"}
+        metadata = {"uid": uid, "name": name, "namespace": "default", "annotations": source}
+        if "deleted" not in steps:
+            self.pod_list.append({"metadata": metadata, "status": {"phase": phase}})
+        for number, step in enumerate(steps):
+            attempt = steps[:number].count("fails")
+            match step:
+                case "init":
+                    copies.append(kubelet.run_to_end(pod, "init", APP.reference))
+                case "ends" | "fails":
+                    command = ("/bin/true" if step == "ends" else "/bin/false",)
+                    ended = kubelet.run_to_end(pod, "app", APP.reference, command, attempt)
+                    copies.append(ended)
+                case "runs":
+                    kubelet.run_container(pod, "app", APP.reference, attempt=attempt)
+                case "created":
+                    kubelet.create_container(pod, "app", APP.reference)
+                case "dies":
+                    self.node.cri.stop_sandbox(pod.id)
+                case "again":
+                    pod = kubelet.run_pod(name, uid, attempt=1)
+                case _:
+                    kubelet.end_pod(pod)
+                    self.logs_of_deleted.add(pod.log_directory.name)
+        goes = {"": [], "all": [*copies, first.id], "older": copies[:-1], "sandbox": [first.id]}
+        self.always_removed |= {*goes[always]}
+        self.removed_with_kubelet |= {*goes[told]}
 
     def would_run(self) -> dict[str, frozenset[str]]:
         """What the kubelet would start next, by pod."""
@@ -340,79 +392,6 @@ class TwelvePods:
     def log_directories(self) -> set[str]:
         """The names in the pod log root."""
         return {entry.name for entry in self.node.kubelet.pod_logs_dir.iterdir()}
-
-    def _admit(
-        self, phase: str = "Running", *init: str, restart: RestartPolicy = RestartPolicy.ALWAYS
-    ) -> Sandbox:
-        """A new pod with an application, which is over if it has succeeded."""
-        name, over = f"pod-{len(self.specs)}", phase not in ("Running", "Pending")
-        pod = self.node.kubelet.pod(name)
-        self.specs.append(PodSpec(pod.uid, ("app",), init, restart, over=over))
-        source = {"kubernetes.io/config.source": "api"}
-        metadata = {"uid": pod.uid, "name": name, "namespace": "default", "annotations": source}
-        self.pod_list.append({"metadata": metadata, "status": {"phase": phase}})
-        return pod
-
-    def _ends(self, pod: Sandbox, name: str, *, fails: bool = False, attempt: int = 0) -> str:
-        command = ("/bin/false" if fails else "/bin/true",)
-        return self.node.kubelet.run_to_end(pod, name, APP.reference, command, attempt)
-
-    def _runs(self, pod: Sandbox, attempt: int = 0) -> None:
-        self.node.kubelet.run_container(pod, "app", APP.reference.reference, attempt=attempt)
-
-    def _running(self) -> None:
-        """An exited init container and a running application: nothing of it is removed."""
-        pod = self._admit("Running", "init")
-        self._ends(pod, "init")
-        self._runs(pod)
-
-    def _crashed(self, odd: bool) -> None:
-        """Several dead copies, in odd pods also a running one: the newest dead copy is kept,
-        the older ones are removed.
-        """
-        pod = self._admit(restart=RestartPolicy.ON_FAILURE)
-        copies = [self._ends(pod, "app", fails=True, attempt=attempt) for attempt in range(3)]
-        self.always_removed |= set(copies[:-1])
-        if odd:
-            self._runs(pod, 3)
-
-    def _completed(self) -> None:
-        """Succeeded and not deleted: its containers and sandbox are removed only
-        with the kubelet's state.
-        """
-        pod = self._admit("Succeeded", "init", restart=RestartPolicy.NEVER)
-        parts = {self._ends(pod, "init"), self._ends(pod, "app"), pod.id}
-        self.node.cri.stop_sandbox(pod.id)
-        self.removed_with_kubelet |= parts
-
-    def _deleted(self) -> None:
-        """Its directory is gone, and no list names it: everything of it is removed, its logs too."""
-        pod = self._admit("Deleted")
-        parts = {self._ends(pod, "app", fails=True, attempt=attempt) for attempt in range(2)}
-        self.node.kubelet.end_pod(pod)
-        self.pod_list.pop()
-        self.always_removed |= {*parts, pod.id}
-        self.logs_of_deleted.add(pod.log_directory.name)
-
-    def _with_a_dead_first_sandbox(self, odd: bool) -> None:
-        """Its sandbox died and a new one runs: the dead one is removed if empty,
-        a dead copy in it is kept.
-        """
-        first = self._admit()
-        if odd:
-            self._ends(first, "app", fails=True)
-        else:
-            self.always_removed.add(first.id)
-        self.node.cri.stop_sandbox(first.id)
-        self._runs(self.node.kubelet.run_pod(first.config.metadata.name, first.uid, attempt=1), 1)
-
-    def _just_created(self, odd: bool) -> None:
-        """A sandbox, in odd pods also a container that has not been started:
-        nothing of it is removed.
-        """
-        pod = self._admit("Pending")
-        if odd:
-            self.node.kubelet.create_container(pod, "app", APP.reference.reference)
 
 
 def told_by(who: str) -> dict[str, Any]:
