@@ -22,11 +22,12 @@ from reclaim.types import AnsweredLate, RuntimeUnavailable
 from tests.faults.meters import Meters, control_heartbeat
 from tests.faults.proxy import Proxy
 from tests.nodes.faults import ActThenFail, Cut, Fail, Failpoint, Hang
+from tests.nodes.method_faults import SeveralFaults
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.loopfs import MIB
 from tests.real_node.oci import BASE, Image, random_layer, write_images
 from tests.real_node.runtime import SANDBOX_IMAGE
-from tests.real_node.steps import configure, file_of, plan, relieved, unused_images
+from tests.real_node.steps import file_of, plan, relieved, unused_images
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here
 from tests.stopped import stopped
 
@@ -39,11 +40,10 @@ class Outage:
     """A node with an unused image, and a configuration whose mark the disk crosses when `press` is
     called; removing the image relieves it."""
 
-    def __init__(self, node: RealNode, directory: Path) -> None:
-        self.node, self.control = node, str(directory / "control.sock")
+    def __init__(self, node: RealNode) -> None:
+        self.node, self.control = node, str(node.filesystem.directory / "control.sock")
         (self.unused,) = unused_images(node, 1, 20 * MIB)
-        self.configuration = configure(
-            directory,
+        self.configuration = file_of(
             node,
             nodefs=node.filesystem.available_bytes() - 30 * MIB,
             controlSocket=self.control,
@@ -71,7 +71,6 @@ class Outage:
             with Meters(daemon.process.pid, control_heartbeat(self.control)) as meters:
                 yield daemon
                 time.sleep(1.0)
-            assert daemon.stop() == 0
         report = meters.report
         print(report)
         assert report.longest_stall_seconds is not None
@@ -82,9 +81,9 @@ class Outage:
 
 
 @pytest.fixture
-def outage(containerd: RealNode, tmp_path: Path) -> Outage:
+def outage(containerd: RealNode) -> Outage:
     """Before anything happens."""
-    return Outage(containerd, tmp_path)
+    return Outage(containerd)
 
 
 def test_a_missing_runtime_is_logged_once_and_used_within_2_s_of_its_return(
@@ -223,46 +222,52 @@ UNUSED_IMAGES = 3
 APP = "reclaimd.test/app:1"
 
 
-class SharedNode:
-    """A node with a running pod, for all tests of this file; three unused images
-    are imported before each.
-    """
+class ProxiedNode:
+    """A node with a running pod, for all tests of a containerd behind a proxy."""
+
+    configuration: str
+    failpoints: SeveralFaults
 
     def __init__(self, node: RealNode, outside: Path) -> None:
-        self.node = node
+        self.node, self.kubelet = node, node.kubelet
         app = node.import_image(Image(APP, (BASE, random_layer(99, MIB))))
-        self.pod = node.kubelet.pod("web")
-        self.running = node.kubelet.run_container(self.pod, "app", app)
-        self.protected = {app, node.sandbox_image_id}
+        self._pod = node.kubelet.pod("web")
+        self._running = node.kubelet.run_container(self._pod, "app", app)
+        self._protected = {app, node.sandbox_image_id}
         recipes = [
             Image(f"reclaimd.test/unused/{n}:1", (random_layer(n, 2 * MIB),))
             for n in range(UNUSED_IMAGES)
         ]
-        self.tars = write_images(recipes, outside)
-        self.unused = [tar.image_id for tar in self.tars]
+        self._tars = write_images(recipes, outside)
+        self.unused = [tar.image_id for tar in self._tars]
 
-
-class ProxiedNode:
-    """The node, its containerd behind a proxy."""
-
-    def __init__(self, shared: SharedNode, directory: Path) -> None:
-        self.node, self.shared = shared.node, shared
-        self.kubelet, self.unused = shared.node.kubelet, shared.unused
-        shared.node.containerd.import_images(shared.tars, keep=True)
-        assert self.node.cri.image_ids() == {*shared.unused, *shared.protected}
-        assert self.node.cri.container_ids() == {shared.running}
-        socket = self.node.containerd.run_directory / f"{directory.name[-30:]}.sock"
-        self.proxy = Proxy(str(self.node.containerd.socket), str(socket))
-        self.failpoints = self.proxy.failpoints
-        self.configuration = configure(
-            directory,
-            self.node,
-            containerRuntimeEndpoint=self.proxy.endpoint,
-            # more than all of them free: every one is removed
-            nodefs=self.node.filesystem.available_bytes() + 256 * MIB,
-            imageMinimumGCAge="0s",
-            removalPatience="2s",
-        )
+    @contextmanager
+    def behind_a_proxy(self) -> Iterator[None]:
+        """With three unused images, which were imported just now."""
+        node = self.node
+        node.containerd.import_images(self._tars, keep=True)
+        assert node.cri.image_ids() == {*self.unused, *self._protected}
+        assert node.cri.container_ids() == {self._running}
+        socket = str(node.containerd.run_directory / "proxy.sock")
+        with Proxy(str(node.containerd.socket), socket) as proxy:
+            self.failpoints = proxy.failpoints
+            self.configuration = file_of(
+                node,
+                containerRuntimeEndpoint=proxy.endpoint,
+                # more than all of them free: every one is removed
+                nodefs=node.filesystem.available_bytes() + 256 * MIB,
+                imageMinimumGCAge="0s",
+                removalPatience="2s",
+            )
+            yield
+            self.failpoints.clear()
+        assert self.kubelet.runs(self._running)
+        assert self._protected <= node.cri.image_ids()
+        for sandbox in node.cri.list_sandboxes():
+            if sandbox.id != self._pod.id:
+                node.cri.stop_sandbox(sandbox.id)
+                node.cri.remove_sandbox(sandbox.id)
+                self.kubelet.forget_pod(sandbox.metadata.uid)
 
     def unused_left(self) -> set[str]:
         """The unused images that containerd itself still lists."""
@@ -272,34 +277,20 @@ class ProxiedNode:
         """One `reclaimd reclaim`; its record."""
         return answer(reclaimd_here("reclaim", "--config", self.configuration, "-o", "json"))
 
-    def tidy(self) -> None:
-        """Removes the pods that a test has added. The first one has run all the while, and its
-        image and the sandbox image are there."""
-        assert self.kubelet.runs(self.shared.running)
-        assert self.shared.protected <= self.node.cri.image_ids()
-        for sandbox in self.node.cri.list_sandboxes():
-            if sandbox.id != self.shared.pod.id:
-                self.node.cri.stop_sandbox(sandbox.id)
-                self.node.cri.remove_sandbox(sandbox.id)
-                self.kubelet.forget_pod(sandbox.metadata.uid)
-
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedNode]:
-    """The node of this file; nothing is done to it but through the runtime."""
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedNode]:
+    """Nothing is done to it but through the runtime."""
     outside = tmp_path_factory.mktemp("images")
     with running_node(tmp_path_factory.mktemp("shared"), GIB) as node:
-        yield SharedNode(node, outside)
+        yield ProxiedNode(node, outside)
 
 
 @pytest.fixture
-def proxied(shared: SharedNode, tmp_path: Path) -> Iterator[ProxiedNode]:
+def proxied(shared: ProxiedNode) -> Iterator[ProxiedNode]:
     """The node with its proxy, serving."""
-    made = ProxiedNode(shared, tmp_path)
-    with made.proxy:
-        yield made
-        made.failpoints.clear()
-    made.tidy()
+    with shared.behind_a_proxy():
+        yield shared
 
 
 def streams_lists(node: RealNode) -> bool:
