@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,15 +94,13 @@ class SmallNode:
         **options: Any,
     ) -> None:
         self._layout = layout
-        self.disk, self.image_disk = directory / "disk", directory / "disk"
-        self._mounts = [str(self.disk)]
-        if layout is not FsLayout.SINGLE:
-            self.image_disk = directory / "imagefs"
-            self._mounts.append(str(self.image_disk))
+        self.disk = directory / "disk"
+        self.image_disk = self.disk if layout is FsLayout.SINGLE else directory / "imagefs"
         self.container_disk = self.disk if layout is FsLayout.SPLIT else self.image_disk
         if containers_apart:
             self.container_disk = directory / "containerfs"
-            self._mounts.append(str(self.container_disk))
+        disks = (self.disk, self.image_disk, self.container_disk)
+        self._mounts = list(dict.fromkeys(map(str, disks)))
         for mountpoint in self._mounts:
             mounted_tmpfs(mountpoint, size_bytes, 4000)
         self.root_directory = self.disk / "kubelet"
@@ -338,25 +336,24 @@ class SmallNode:
             marks[str(signal)] = str(
                 (found.f_ffree if signal.counts_inodes else self.available(where)) + above
             )
-        return exact(self._bare_fields(marks, fields))
-
-    def _bare_fields(self, marks: dict[str, str], fields: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "rootDirectory": str(self.root_directory),
-            "podLogsDir": str(self.pod_logs_dir),
-            "containerLogsDir": str(self.container_logs_dir),
-            "stateFile": "",
-            "historyFile": "",
-            "kubeletConfig": "",
-            "kubeletHealthzEndpoint": "",
-            "containerRuntimeEndpoint": self.endpoint,
-            "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},
-            "holdOffAfterStart": "0s",
-            "holdOffForNewPods": "0s",
-            "parallelRemovals": 1,
-            **fields,
-            "evictionHard": {**marks, **fields.get("evictionHard", {})},
-        }
+        return exact(
+            {
+                "rootDirectory": str(self.root_directory),
+                "podLogsDir": str(self.pod_logs_dir),
+                "containerLogsDir": str(self.container_logs_dir),
+                "stateFile": "",
+                "historyFile": "",
+                "kubeletConfig": "",
+                "kubeletHealthzEndpoint": "",
+                "containerRuntimeEndpoint": self.endpoint,
+                "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},
+                "holdOffAfterStart": "0s",
+                "holdOffForNewPods": "0s",
+                "parallelRemovals": 1,
+                **fields,
+                "evictionHard": {**marks, **fields.get("evictionHard", {})},
+            }
+        )
 
     def configuration(self, signal: Signal | None = None, above: int = 0, **fields: Any) -> str:
         """Path of a configuration file for the program, under which the images of now are
@@ -395,13 +392,13 @@ class SmallNode:
         self._nodes.append(node)
         return node
 
-    @contextmanager
-    def relieving(self, node: Node, request: Request | None = None) -> Iterator[Future[Pass]]:
+    def relieving(
+        self, node: Node, request: Request | None = None
+    ) -> AbstractContextManager[Future[Pass]]:
         """A pass on a thread of its own, so that a test can change the node while the
         pass hangs at a failpoint.
         """
-        with self.meanwhile(lambda: relieve(node, request)) as going:
-            yield going
+        return self.meanwhile(lambda: relieve(node, request))
 
     @contextmanager
     def meanwhile(self, relieve: Callable[[], Pass]) -> Iterator[Future[Pass]]:
