@@ -79,7 +79,6 @@ class Runtime:
         self._clock = clock
         self._rng = rng
         self._judge = judge
-        self.calls = 0
         self.faults = 0
         self.called: Callable[[], None] = lambda: None
 
@@ -100,7 +99,6 @@ class Runtime:
     def _read(self, deadline: float = READ_DEADLINE_SECONDS) -> None:
         """A read is on its way; raises what becomes of it."""
         mood, clock = self._mood, self._clock
-        self.calls += 1
         if clock.now < mood.away_until:
             self.faults += 1
             clock.sleep(0.0005)
@@ -244,7 +242,6 @@ class Runtime:
 
     def _remove(self, kind: str, object_id: str, act: Callable[[], bool]) -> bool:
         mood, clock, judge = self._mood, self._clock, self._judge
-        self.calls += 1
         if clock.now < mood.away_until:
             self.faults += 1
             clock.sleep(0.0005)
