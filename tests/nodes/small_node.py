@@ -176,7 +176,7 @@ class SmallNode:
         return Pod(name, uid, self.run_sandbox(name, attempt))
 
     def run_sandbox(self, name: str, attempt: int = 0) -> str:
-        """A ready sandbox of a pod; its id."""
+        """A ready sandbox of a pod, under the faults of that call; its id."""
         uid = f"uid-{name}"
         config = pb.PodSandboxConfig(
             metadata=pb.PodSandboxMetadata(
@@ -185,7 +185,12 @@ class SmallNode:
             log_directory=str(self.logs_of(name)),
             labels=_labels(name, uid),
         )
-        return str(self.runtime.answer(pb.RunPodSandboxRequest(config=config)).pod_sandbox_id)
+        made: pb.RunPodSandboxResponse = self.failpoints.apply(
+            "RunPodSandbox",
+            lambda: self.runtime.answer(pb.RunPodSandboxRequest(config=config)),
+            pb.RunPodSandboxResponse(),
+        )
+        return made.pod_sandbox_id
 
     def logs_of(self, name: str) -> Path:
         """Where the logs of a pod are, or would be: the runtime here writes none."""

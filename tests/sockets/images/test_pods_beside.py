@@ -27,6 +27,7 @@ from eviction.drill.runtime import Image
 from eviction.engine.node import Node
 from reclaim.cri import cri_pb2 as pb
 from signals.types import FsLayout, Signal
+from tests.nodes.faults import Delay
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.interrupting_server import BetweenReadings, InterruptingServer
 from tests.nodes.later import Ahead
@@ -206,8 +207,8 @@ def test_an_image_waits_for_a_sandbox_that_takes_3_seconds(small_node: SmallNode
     used, unused = small_node.add_images(2)
     node = small_node.node(holdOffForNewPods="1s")
     small_node.admit("uid-slow")
+    small_node.failpoints["RunPodSandbox"] = Delay(3.0, times=1)
     with small_node.relieving(node, IMAGES) as going:
-        time.sleep(3.0)
         running = small_node.run(small_node.run_pod("slow"), used)
         record = going.result()
     assert small_node.state(running) == pb.CONTAINER_RUNNING
