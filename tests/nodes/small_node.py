@@ -21,7 +21,7 @@ from eviction.configuration.effective import load
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.decision.reclaim_table import RowEntry, row
 from eviction.drill.embedded_node import begin_container
-from eviction.drill.private_mounts import unmount
+from eviction.drill.private_mounts import EmbeddedNodeError, unmount
 from eviction.drill.runtime import LayerSpec
 from eviction.engine.effects import Request
 from eviction.engine.node import Node
@@ -32,7 +32,13 @@ from reclaim.cri.convert import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESP
 from reclaim.functions.table import FUNCTIONS
 from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import symlink_name
-from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, ImageRecord, Outcome
+from reclaim.types import (
+    DELETE_ALL_UNUSED_CONTAINERS,
+    DELETE_UNUSED_IMAGES,
+    ImageRecord,
+    Outcome,
+    RuntimeUnavailable,
+)
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer, images_created_at
@@ -213,15 +219,19 @@ class SmallNode:
     def run(
         self, pod: Pod, image: str = APP, name: str = "app", attempt: int = 0, writes: int = 0
     ) -> str:
-        """A running container that has written so many bytes; its id."""
+        """A running container that has written so many bytes; its id. RuntimeUnavailable: its image,
+        say, is not there."""
         self.begins(pod, name)
-        container_id = self.create(
-            pod,
-            image,
-            metadata=pb.ContainerMetadata(name=name, attempt=attempt),
-            labels={**_labels(pod.name, pod.uid), CONTAINER_NAME_LABEL: name},
-            log_path=f"{name}/{attempt}.log",
-        )
+        try:
+            container_id = self.create(
+                pod,
+                image,
+                metadata=pb.ContainerMetadata(name=name, attempt=attempt),
+                labels={**_labels(pod.name, pod.uid), CONTAINER_NAME_LABEL: name},
+                log_path=f"{name}/{attempt}.log",
+            )
+        except EmbeddedNodeError as error:
+            raise RuntimeUnavailable(str(error)) from error
         self.start(container_id)
         if writes:
             assert self.runtime.write_to_container(container_id, writes) == writes

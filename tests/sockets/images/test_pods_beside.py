@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 
 from eviction.drill.embedded_node import age_directories
-from eviction.drill.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime import Image
 from eviction.engine.node import Node
 from reclaim.cri import cri_pb2 as pb
+from reclaim.types import RuntimeUnavailable
 from signals.types import FsLayout, Signal
 from tests.nodes.faults import Delay
 from tests.nodes.full_runtime import FullRuntime
@@ -110,7 +110,7 @@ def begin_containers(small: SmallNode, old: Pod | None) -> int:
     pod = old or small.run_pod("new")
     time.sleep(0.0 if old else SANDBOX_SECONDS)
     for number in range(CONTAINERS):
-        with suppress(EmbeddedNodeError):  # its image has gone already
+        with suppress(RuntimeUnavailable):  # its image has gone already
             image = f"registry.example/old/{IDLE_IMAGES - 1 - number}:1"
             small.run(pod, image, f"container-{number}")
             made += 1
