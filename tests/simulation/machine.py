@@ -410,7 +410,7 @@ class Machine:
         until the container is made of it."""
         if seconds:
             yield seconds
-        while not pod.over and place < len(pod.images) and f"c{place}" not in pod.attempts:
+        while not self._is_made(pod, place):
             tag = pod.images[place]
             image_id = self.tags.get(tag)
             if image_id is None:
@@ -424,6 +424,10 @@ class Machine:
                 return
             else:
                 yield 2.0
+
+    def _is_made(self, pod: Pod, place: int) -> bool:
+        """Or need not be."""
+        return pod.over or place >= len(pod.images) or f"c{place}" in pod.attempts
 
     def _makes(self, pod: Pod, place: int, image_id: str) -> Generator[float, None, bool]:
         """The image is there. False if one that it needs has gone in between: the kubelet begins
