@@ -17,39 +17,18 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tests.repository import ROOT
 
 PACKAGES = ("eviction", "reclaim", "signals", "tests", "config")
 
 
-class Change(NamedTuple):
-    """`new` in place of `old`, which the file has once."""
+Revert = dict[str, Any]
+"""A table of `reverted.toml`."""
 
-    file: str
-    old: str
-    new: str
-
-
-class Revert(NamedTuple):
-    """What is reverted at once, and what finds it if the simulation does not."""
-
-    name: str
-    of: str
-    changes: tuple[Change, ...]
-    test: str
-
-
-def _read(name: str, of: str, also: Sequence[Any] = (), test: str = "", **change: str) -> Revert:
-    """A table of the file."""
-    return Revert(name, of, tuple(Change(**each) for each in (change, *also)), test)
-
-
-TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-REVERTS = tuple(_read(name, **table) for name, table in TABLES.items())
+REVERTS: dict[str, Revert] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 def tree_with(revert: Revert, made: Path) -> Path:
@@ -69,13 +48,12 @@ def tree_with(revert: Revert, made: Path) -> Path:
 def changed(revert: Revert) -> dict[str, str]:
     """Its files with the change. Raises ValueError if a text is not there exactly once."""
     texts: dict[str, str] = {}
-    for file, old, new in revert.changes:
+    for change in (revert, *revert.get("also", ())):
+        file, old = change["file"], change["old"]
         text = texts.get(file) or (ROOT / file).read_text(encoding="utf-8")
         if text.count(old) != 1:
-            raise ValueError(
-                f"{file}: the text of {revert.name!r} is there {text.count(old)} times"
-            )
-        texts[file] = text.replace(old, new)
+            raise ValueError(f"{file}: {old!r} is there {text.count(old)} times")
+        texts[file] = text.replace(old, change["new"])
     return texts
 
 
@@ -104,15 +82,15 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=0.1)
     given = parser.parse_args()
     missed = 0
-    for revert in REVERTS:
-        if given.names and revert.name not in given.names:
+    for name, revert in REVERTS.items():
+        if given.names and name not in given.names:
             continue
         began = time.monotonic()
         problem = found(revert, given.seeds, given.hours)
         seconds = time.monotonic() - began
         missed += not problem
         print(
-            f"| {revert.name} | {revert.of} | {problem or 'not found'} | {seconds:.0f} s |",
+            f"| {name} | {revert['of']} | {problem or 'not found'} | {seconds:.0f} s |",
             flush=True,
         )
     return 1 if missed else 0

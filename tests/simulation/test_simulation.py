@@ -76,13 +76,13 @@ def test_soak_of_the_simulation() -> None:
 
 def test_what_is_reverted_is_there() -> None:
     """Each mend that is reverted is of the program as it is."""
-    assert all(reverted.changed(each) for each in reverted.REVERTS)
+    assert all(reverted.changed(each) for each in reverted.REVERTS.values())
 
 
 def test_what_finds_each_of_them_is_there() -> None:
     """A seed, or a test that it names."""
     found = tomllib.loads((ROOT / "tests" / "simulation" / "found.toml").read_text())
-    names = {each.name: each.test for each in reverted.REVERTS}
+    names = {name: each.get("test", "") for name, each in reverted.REVERTS.items()}
     assert {name for name, test in names.items() if not test} == found["seeds"].keys()
     code = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     for test in [*filter(None, names.values()), *chain.from_iterable(found["tests"].values())]:
@@ -92,8 +92,7 @@ def test_what_finds_each_of_them_is_there() -> None:
 @pytest.mark.timeout(300)
 def test_a_planted_defect_is_found_and_made_short(tmp_path: Path) -> None:
     """A hold-off that holds nothing off: the run that shows it needs few of its entries."""
-    planted = next(each for each in reverted.REVERTS if each.name == PLANTED)
-    tree = reverted.tree_with(planted, tmp_path)
+    tree = reverted.tree_with(reverted.REVERTS[PLANTED], tmp_path)
     ran = simulation(*PLANTED_SEEDS, tree=tree)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     enough = next(line for line in ran.stdout.splitlines() if "entries are enough (" in line)
