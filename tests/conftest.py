@@ -24,7 +24,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 for name in [each for each in os.environ if each.endswith("_ENDPOINT")]:
     del os.environ[name]
 SCENARIOS = library()
-THEY_WAIT = ("tests/faults/test_hangs.py", "tests/faults/test_matrix.py")  # and share nothing
+THEY_WAIT = (  # and share nothing
+    *("tests/faults/test_hangs.py", "tests/faults/test_matrix.py"),
+    *(f"tests/real_node/test_{name}.py" for name in ("filesystems", "images", "relief")),
+)
 MOUNTS = own_machine.enter()  # on import: it has to happen before the first thread
 
 

@@ -31,7 +31,6 @@ from tests.bench.first_byte import (
     relieved,
 )
 from tests.bench.measure import MIB, Observer, Row
-from tests.nodes.crowded_node import admit_and_run, run_to_end
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.real_node.test_relief import configure
@@ -111,11 +110,12 @@ class Crowd:
         ]
 
     def _add_pod(self, containers: int, *, gone: bool) -> None:
-        pod = admit_and_run(self.node, f"pod-{next(self._numbers)}")
+        pod = self.node.kubelet.pod(f"pod-{next(self._numbers)}")
 
         def one(number: int) -> None:
             copy, attempt = divmod(number, COPIES)
-            run_to_end(self.node, pod, f"container-{copy}", APP, "exit 0", attempt)
+            name = f"container-{copy}"
+            self.node.kubelet.run_to_end(pod, name, APP, attempt=attempt)
 
         with ThreadPoolExecutor(MADE_AT_ONCE) as pool:
             list(pool.map(one, range(containers)))

@@ -46,7 +46,7 @@ def fill(kind: FillKind, directory: Path, bytes_a_second: int, most_bytes: int) 
     directory.mkdir(parents=True)
     numbers = map(str, (bytes_a_second, file_bytes, step, most_bytes))
     command = [sys.executable, "-m", "tests.bench.fills", str(directory), *numbers]
-    return Fill(directory, subprocess.Popen(command, stdin=subprocess.DEVNULL), counts_bytes=True)
+    return Fill(directory, subprocess.Popen(command, stdin=subprocess.DEVNULL))
 
 
 @contextmanager

@@ -25,7 +25,6 @@ from tests.real_node.fill import Fill, fill_bytes
 from tests.real_node.loopfs import run_tool
 from tests.real_node.oci import (
     BASE,
-    SLEEP_FOR_EVER,
     Image,
     ImageTar,
     random_layer,
@@ -90,11 +89,9 @@ class BenchNode:
         self._import(self._all)
         app = self.node.import_image(Image("reclaimd.test/bench/app:1", (BASE,)))
         for pod in range(0, self.population.containers, CONTAINERS_A_POD):
-            uid = f"00000000-0000-0000-0000-{pod:012d}"
-            self.node.kubelet.admit_pod(uid)
-            sandbox = self.node.kubelet.run_pod(f"pod-{pod}", uid)
+            sandbox = self.node.kubelet.pod(f"pod-{pod}")
             for number in range(min(CONTAINERS_A_POD, self.population.containers - pod)):
-                self.node.kubelet.create_container(sandbox, f"c{number}", app, SLEEP_FOR_EVER)
+                self.node.kubelet.create_container(sandbox, f"c{number}", app)
         time.sleep(1.1)  # the images are a second old, which the configuration asks for
 
     def _import(self, tar: Path) -> None:

@@ -6,12 +6,10 @@ Every object is known by its role, so a test can name what must be removed and w
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 
 from tests.nodes.real_node import RealNode
-from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, Layer, many_files_layer, random_layer
-from tests.real_node.pods import Sandbox
+from tests.real_node.oci import BASE, Image, Layer, many_files_layer, random_layer
 
 MIB = 1 << 20
 UNUSED_IMAGES = 20
@@ -34,16 +32,10 @@ class CrowdedNode:
     init_image: str  # used only by a dead init container of a live pod
     unused_images: tuple[str, ...]
     small_files_image: str  # one of the unused: 600 files
-    sharing_images: tuple[tuple[str, str], ...]  # unused, by pairs with a common layer
-    running_uids: tuple[str, str]
-    running_sandboxes: tuple[str, str]
-    running_containers: tuple[str, str]
+    running_containers: tuple[str, ...]
     init_container: str  # exited with 0 in the first running pod: its newest (and only) copy
-    crashed_uid: str
-    crashed_sandbox: str  # READY, its pod is alive
-    crashed_older: str  # attempt 0
+    crashed_older: str  # attempt 0 of a pod that is alive
     crashed_newest: str  # attempt 1
-    dead_uid: str
     dead_sandbox: str  # NOTREADY, its pod is gone
     dead_container: str
 
@@ -58,59 +50,42 @@ class CrowdedNode:
 
 def unused_image(position: int, size_bytes: int) -> Image:
     """The recipe of the unused image at `position`; its layers hold about `size_bytes` in all."""
-    reference = f"reclaimd.test/unused/{position:02d}:1"
+    layers = [random_layer(1000 + position, size_bytes)]
     if position == SMALL_FILES_POSITION:
-        return Image(
-            reference,
-            (
-                many_files_layer(
-                    1000 + position, SMALL_FILES, max(1, size_bytes // 4 // SMALL_FILES)
-                ),
-            ),
-        )
+        each_bytes = max(1, size_bytes // 4 // SMALL_FILES)
+        layers = [many_files_layer(1000 + position, SMALL_FILES, each_bytes)]
     for pair, members in enumerate(SHARING_PAIRS):
         if position in members:
             own = random_layer(1000 + position, size_bytes - size_bytes // 2)
-            return Image(reference, (random_layer(2000 + pair, size_bytes // 2), own))
-    return Image(reference, (random_layer(1000 + position, size_bytes),))
+            layers = [random_layer(2000 + pair, size_bytes // 2), own]
+    return Image(f"reclaimd.test/unused/{position:02d}:1", tuple(layers))
 
 
-def build_crowded_node(
-    node: RealNode, image_bytes: int = 3 * MIB, app_bytes: int = MIB, unused: int = UNUSED_IMAGES
-) -> CrowdedNode:
+def build_crowded_node(node: RealNode, image_bytes: int = 3 * MIB) -> CrowdedNode:
     """Crowd `node`: the pods first, then the unused images.
 
     `image_bytes` is the size of the layers of one unused image; containerd keeps the blob and the
-    unpacked layer, so the disk holds about twice that. `unused` must reach beyond the positions
-    that share layers (at least 16). ValueError otherwise; ToolError when the disk is too small.
+    unpacked layer, so the disk holds about twice that. ToolError when the disk is too small.
     """
-    if unused <= max(max(pair) for pair in SHARING_PAIRS):
-        raise ValueError(f"{unused} unused images: the pairs that share a layer need at least 16")
-    app_layer = Layer(1, (("app/data.bin", app_bytes),))
-    init_layer = Layer(2, (("init/data.bin", app_bytes),))
+    kubelet = node.kubelet
     app, init = node.import_images(
         [
-            Image("reclaimd.test/app:1", (BASE, app_layer)),
-            Image("reclaimd.test/init:1", (BASE, init_layer)),
+            Image(f"reclaimd.test/{name}:1", (BASE, Layer(seed, ((f"{name}/data.bin", MIB),))))
+            for seed, name in ((1, "app"), (2, "init"))
         ]
     )
-
-    first, second = admit_and_run(node, "web-0"), admit_and_run(node, "web-1")
-    init_container = run_to_end(node, first, "init", init, "exit 0")
-    running = tuple(
-        node.kubelet.run_container(pod, "web", app, SLEEP_FOR_EVER) for pod in (first, second)
+    pods = kubelet.pod("web-0"), kubelet.pod("web-1")
+    init_container = kubelet.run_to_end(pods[0], "init", init)
+    running = tuple(kubelet.run_container(pod, "web", app) for pod in pods)
+    crashed, fails = kubelet.pod("crasher-0"), ("/bin/false",)
+    older, newest = (
+        kubelet.run_to_end(crashed, "worker", app, fails, attempt) for attempt in range(2)
     )
-
-    crashed = admit_and_run(node, "crasher-0")
-    older = run_to_end(node, crashed, "worker", app, "exit 1", attempt=0)
-    newest = run_to_end(node, crashed, "worker", app, "exit 1", attempt=1)
-
-    dead = admit_and_run(node, "job-0")
-    dead_container = run_to_end(node, dead, "job", app, "exit 0")
-    node.kubelet.end_pod(dead)
-
+    dead = kubelet.pod("job-0")
+    dead_container = kubelet.run_to_end(dead, "job", app)
+    kubelet.end_pod(dead)
     images = tuple(
-        node.import_images([unused_image(position, image_bytes) for position in range(unused)])
+        node.import_images([unused_image(each, image_bytes) for each in range(UNUSED_IMAGES)])
     )
     return CrowdedNode(
         node=node,
@@ -119,37 +94,10 @@ def build_crowded_node(
         init_image=init,
         unused_images=images,
         small_files_image=images[SMALL_FILES_POSITION],
-        sharing_images=tuple((images[one], images[other]) for one, other in SHARING_PAIRS),
-        running_uids=(first.uid, second.uid),
-        running_sandboxes=(first.id, second.id),
-        running_containers=(running[0], running[1]),
+        running_containers=running,
         init_container=init_container,
-        crashed_uid=crashed.uid,
-        crashed_sandbox=crashed.id,
         crashed_older=older,
         crashed_newest=newest,
-        dead_uid=dead.uid,
         dead_sandbox=dead.id,
         dead_container=dead_container,
     )
-
-
-def admit_and_run(node: RealNode, name: str) -> Sandbox:
-    """A new pod in the kubelet's order: directory, then sandbox.
-
-    Its UID follows from its name, so logs read alike.
-    """
-    uid = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}.reclaimd.test"))
-    node.kubelet.admit_pod(uid)
-    return node.kubelet.run_pod(name, uid)
-
-
-def run_to_end(
-    node: RealNode, sandbox: Sandbox, name: str, image: str, script: str, attempt: int = 0
-) -> str:
-    """Run `script` in a container and wait for its end; return the id of the dead copy."""
-    container_id = node.kubelet.run_container(
-        sandbox, name, image, ("/bin/sh", "-c", script), attempt
-    )
-    node.kubelet.wait_exited(container_id)
-    return container_id

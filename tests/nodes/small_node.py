@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,22 +20,28 @@ from typing import Any
 from eviction.configuration.effective import load
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.decision.reclaim_table import RowEntry, row
-from eviction.drill.private_mounts import unmount
+from eviction.drill.embedded_node import begin_container
+from eviction.drill.private_mounts import EmbeddedNodeError, unmount
 from eviction.drill.runtime import LayerSpec
 from eviction.engine.effects import Request
 from eviction.engine.node import Node
 from eviction.records.passes import Pass, Trigger
 from eviction.types import Extent
 from reclaim.cri import cri_pb2 as pb
-from reclaim.cri.convert import UID_LABEL
+from reclaim.cri.convert import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.functions.table import FUNCTIONS
 from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import symlink_name
-from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, ImageRecord, Outcome
+from reclaim.types import (
+    DELETE_ALL_UNUSED_CONTAINERS,
+    DELETE_UNUSED_IMAGES,
+    ImageRecord,
+    Outcome,
+    RuntimeUnavailable,
+)
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer, images_created_at
-from tests.nodes.pod_maker import PodMaker
 from tests.reclaimd_process import exact, write_configuration
 from tests.sockets.mounts import mounted_tmpfs
 
@@ -94,15 +100,13 @@ class SmallNode:
         **options: Any,
     ) -> None:
         self._layout = layout
-        self.disk, self.image_disk = directory / "disk", directory / "disk"
-        self._mounts = [str(self.disk)]
-        if layout is not FsLayout.SINGLE:
-            self.image_disk = directory / "imagefs"
-            self._mounts.append(str(self.image_disk))
+        self.disk = directory / "disk"
+        self.image_disk = self.disk if layout is FsLayout.SINGLE else directory / "imagefs"
         self.container_disk = self.disk if layout is FsLayout.SPLIT else self.image_disk
         if containers_apart:
             self.container_disk = directory / "containerfs"
-            self._mounts.append(str(self.container_disk))
+        disks = (self.disk, self.image_disk, self.container_disk)
+        self._mounts = list(dict.fromkeys(map(str, disks)))
         for mountpoint in self._mounts:
             mounted_tmpfs(mountpoint, size_bytes, 4000)
         self.root_directory = self.disk / "kubelet"
@@ -122,7 +126,6 @@ class SmallNode:
         self.server.start()
         self.endpoint = f"unix://{self.server.socket_path}"
         self.failpoints = self.server.failpoints
-        self.maker = PodMaker(self.endpoint, str(self.root_directory))
         self._directory = directory
         self._nodes: list[Node] = []
         self._stands = False
@@ -135,7 +138,6 @@ class SmallNode:
         self.failpoints.clear()
         for node in self._nodes:
             node.close()
-        self.maker.close()
         self.server.stop()
         for mountpoint in reversed(self._mounts):
             unmount(mountpoint)
@@ -177,9 +179,24 @@ class SmallNode:
         """A pod with its directory and a ready sandbox."""
         uid = f"uid-{name}"
         self.admit(uid)
-        return Pod(
-            name, uid, self.maker.run_pod(name, uid, str(self.logs_of(name)), attempt=attempt)
+        return Pod(name, uid, self.run_sandbox(name, attempt))
+
+    def run_sandbox(self, name: str, attempt: int = 0) -> str:
+        """A ready sandbox of a pod, under the faults of that call; its id."""
+        uid = f"uid-{name}"
+        config = pb.PodSandboxConfig(
+            metadata=pb.PodSandboxMetadata(
+                name=name, uid=uid, namespace="default", attempt=attempt
+            ),
+            log_directory=str(self.logs_of(name)),
+            labels=_labels(name, uid),
         )
+        made: pb.RunPodSandboxResponse = self.failpoints.apply(
+            "RunPodSandbox",
+            lambda: self.runtime.answer(pb.RunPodSandboxRequest(config=config)),
+            pb.RunPodSandboxResponse(),
+        )
+        return made.pod_sandbox_id
 
     def logs_of(self, name: str) -> Path:
         """Where the logs of a pod are, or would be: the runtime here writes none."""
@@ -202,13 +219,27 @@ class SmallNode:
     def run(
         self, pod: Pod, image: str = APP, name: str = "app", attempt: int = 0, writes: int = 0
     ) -> str:
-        """A running container that has written so many bytes; its id."""
-        container_id = self.maker.run_container(
-            pod.sandbox_id, (pod.name, pod.uid), name, image, attempt
-        )
+        """A running container that has written so many bytes; its id. RuntimeUnavailable: its image,
+        say, is not there."""
+        self.begins(pod, name)
+        try:
+            container_id = self.create(
+                pod,
+                image,
+                metadata=pb.ContainerMetadata(name=name, attempt=attempt),
+                labels={**_labels(pod.name, pod.uid), CONTAINER_NAME_LABEL: name},
+                log_path=f"{name}/{attempt}.log",
+            )
+        except EmbeddedNodeError as error:
+            raise RuntimeUnavailable(str(error)) from error
+        self.start(container_id)
         if writes:
             assert self.runtime.write_to_container(container_id, writes) == writes
         return container_id
+
+    def begins(self, pod: Pod, name: str) -> None:
+        """The kubelet makes the directory of a container, before the container."""
+        begin_container(str(self.root_directory / "pods" / pod.uid), name)
 
     def exited(
         self, pod: Pod, image: str = APP, name: str = "app", attempt: int = 0, writes: int = 0
@@ -320,25 +351,24 @@ class SmallNode:
             marks[str(signal)] = str(
                 (found.f_ffree if signal.counts_inodes else self.available(where)) + above
             )
-        return exact(self._bare_fields(marks, fields))
-
-    def _bare_fields(self, marks: dict[str, str], fields: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "rootDirectory": str(self.root_directory),
-            "podLogsDir": str(self.pod_logs_dir),
-            "containerLogsDir": str(self.container_logs_dir),
-            "stateFile": "",
-            "historyFile": "",
-            "kubeletConfig": "",
-            "kubeletHealthzEndpoint": "",
-            "containerRuntimeEndpoint": self.endpoint,
-            "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},
-            "holdOffAfterStart": "0s",
-            "holdOffForNewPods": "0s",
-            "parallelRemovals": 1,
-            **fields,
-            "evictionHard": {**marks, **fields.get("evictionHard", {})},
-        }
+        return exact(
+            {
+                "rootDirectory": str(self.root_directory),
+                "podLogsDir": str(self.pod_logs_dir),
+                "containerLogsDir": str(self.container_logs_dir),
+                "stateFile": "",
+                "historyFile": "",
+                "kubeletConfig": "",
+                "kubeletHealthzEndpoint": "",
+                "containerRuntimeEndpoint": self.endpoint,
+                "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},
+                "holdOffAfterStart": "0s",
+                "holdOffForNewPods": "0s",
+                "parallelRemovals": 1,
+                **fields,
+                "evictionHard": {**marks, **fields.get("evictionHard", {})},
+            }
+        )
 
     def configuration(self, signal: Signal | None = None, above: int = 0, **fields: Any) -> str:
         """Path of a configuration file for the program, under which the images of now are
@@ -377,13 +407,13 @@ class SmallNode:
         self._nodes.append(node)
         return node
 
-    @contextmanager
-    def relieving(self, node: Node, request: Request | None = None) -> Iterator[Future[Pass]]:
+    def relieving(
+        self, node: Node, request: Request | None = None
+    ) -> AbstractContextManager[Future[Pass]]:
         """A pass on a thread of its own, so that a test can change the node while the
         pass hangs at a failpoint.
         """
-        with self.meanwhile(lambda: relieve(node, request)) as going:
-            yield going
+        return self.meanwhile(lambda: relieve(node, request))
 
     @contextmanager
     def meanwhile(self, relieve: Callable[[], Pass]) -> Iterator[Future[Pass]]:
@@ -399,6 +429,10 @@ class SmallNode:
         assert self.failpoints.wait_for_calls(method, count, LONGEST_SECONDS), (
             f"{method} was not called"
         )
+
+
+def _labels(name: str, uid: str) -> dict[str, str]:
+    return {UID_LABEL: uid, POD_NAME_LABEL: name, POD_NAMESPACE_LABEL: "default"}
 
 
 def relieve(node: Node, request: Request | None = None) -> Pass:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.crio import crio_program
-from tests.real_node.loopfs import ToolError, find_tool, run_tool
+from tests.real_node.loopfs import ToolError, find_tool, mounted, run_tool
 
 HERE = "tests/real_node/"
 TOOLS = (
@@ -61,6 +61,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if crio_program() is None and (on_a_crio := [item for item in here if "crio" in item.nodeid]):
         config.hook.pytest_deselected(items=on_a_crio)
         items[:] = [item for item in items if item not in on_a_crio]
+
+
+def on(*kinds: str) -> pytest.MarkDecorator:
+    """A test with the fixture `disk`, on each of these."""
+    return pytest.mark.parametrize("disk", kinds, indirect=True)
+
+
+@pytest.fixture
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A small filesystem: its type, and options of its mount (with `=`) and of mkfs (without)."""
+    fstype, *words = request.param.split()
+    options = tuple(word for word in words if "=" in word)
+    made = (word for word in words if word not in options)
+    with mounted(tmp_path, fstype, *made, options=options) as point:
+        yield point
 
 
 @pytest.fixture

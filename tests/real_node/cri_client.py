@@ -9,40 +9,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import grpc
-
 from reclaim.cri import cri_pb2 as cri
-
-OPTIONS = (
-    # grpcio's own is the percent-encoded path, which Go servers reject
-    ("grpc.default_authority", "localhost"),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.max_receive_message_length", 64 << 20),
-)
+from tests.sockets.cri_calls import CriCalls
 
 
-class CriClient:
+class CriClient(CriCalls):
     """CRI v1 over the unix socket at `socket`; every call ends within `timeout_seconds`."""
 
     def __init__(self, socket: Path, timeout_seconds: float = 30.0) -> None:
+        super().__init__(f"unix:{socket}")
         self.timeout_seconds = timeout_seconds
-        self._channel = grpc.insecure_channel(f"unix:{socket}", options=OPTIONS)
 
     def close(self) -> None:
         """Close the channel; calls under way are cancelled."""
         self._channel.close()
 
-    def call(self, name: str, timeout_seconds: float | None = None, **fields: Any) -> Any:
+    def call(self, method: str, timeout_seconds: float | None = None, **fields: Any) -> Any:
         """Call a method once, with the fields of its request."""
-        request, answer = (getattr(cri, f"{name}{kind}") for kind in ("Request", "Response"))
-        stub = self._channel.unary_unary(
-            f"/runtime.v1.{'ImageService' if 'Image' in name else 'RuntimeService'}/{name}",
-            request_serializer=request.SerializeToString,
-            response_deserializer=answer.FromString,
-        )
-        return stub(request(**fields), timeout=timeout_seconds or self.timeout_seconds)
+        return super().call(method, timeout_seconds or self.timeout_seconds, **fields)
 
     def version(self, timeout_seconds: float | None = None) -> cri.VersionResponse:
         """Name and version of the runtime."""

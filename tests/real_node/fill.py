@@ -1,7 +1,7 @@
 """Fills a disk: a child process that writes at a given rate until a given amount is left.
 
 Run as a program it is the child itself (standard library only, so that it starts in 20 ms):
-`fill.py bytes|inodes <directory> <until> <rate> <fast> <most>`.
+`fill.py <directory> <until> <rate> <fast> <most>`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ class Fill:
 
     directory: Path
     process: subprocess.Popen[bytes]
-    counts_bytes: bool
 
     def amount(self) -> int:
-        """What it has written so far: bytes for a byte fill, files for an inode fill."""
-        with os.scandir(self.directory) as entries:
-            return sum(entry.stat().st_size if self.counts_bytes else 1 for entry in entries)
+        """The bytes that it has written so far."""
+        return sum(file.stat().st_size for file in self.directory.iterdir())
 
     def wait(self, timeout_seconds: float) -> int:
         """Wait until the fill ends by itself and return the amount.
@@ -72,59 +70,28 @@ def fill_bytes(
     whole blocks) written, however much became free meanwhile. btrfs accounts for written data at
     its next commit only, so there the mark is overshot.
     """
-    return _start(
-        "bytes", directory, until_available_bytes, rate_bytes_per_second, fast, most_bytes
-    )
-
-
-def fill_inodes(
-    directory: Path,
-    until_inodes_free: int,
-    rate_inodes_per_second: int | None = None,
-    most_inodes: int | None = None,
-) -> Fill:
-    """Make empty files in `directory` (made here) until `until_inodes_free` inodes are free.
-
-    Ends as `fill_bytes`.
-    """
-    return _start(
-        "inodes", directory, until_inodes_free, rate_inodes_per_second, False, most_inodes
-    )
-
-
-def _start(
-    what: str, directory: Path, until: int, rate: int | None, fast: bool, most: int | None
-) -> Fill:
     directory.mkdir(parents=True)
-    numbers = map(str, (until, rate or 0, int(fast), sys.maxsize if most is None else most))
-    child = [sys.executable, "-I", "-S", __file__, what, str(directory), *numbers]
-    return Fill(directory, subprocess.Popen(child, stdin=subprocess.DEVNULL), what == "bytes")
+    most = sys.maxsize if most_bytes is None else most_bytes
+    numbers = map(str, (until_available_bytes, rate_bytes_per_second or 0, int(fast), most))
+    child = [sys.executable, "-I", "-S", __file__, str(directory), *numbers]
+    return Fill(directory, subprocess.Popen(child, stdin=subprocess.DEVNULL))
 
 
-def _fill(what: str, directory: str, until: int, rate: int, fast: int, most: int) -> None:
+def _fill(directory: str, until: int, rate: int, fast: int, most: int) -> None:
     block, done, began = memoryview(os.urandom(BLOCK_BYTES)), 0, time.monotonic()
     step = max(4096, min(BLOCK_BYTES, rate // STEPS_PER_SECOND)) if rate else BLOCK_BYTES
-
-    def made(name: str) -> int:
-        return os.open(os.path.join(directory, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-
-    descriptor = made("fill.bin") if what == "bytes" else -1
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    descriptor = os.open(os.path.join(directory, "fill.bin"), flags, 0o644)
     while done < most:
         figures = os.statvfs(directory)
-        if what == "inodes":
-            if figures.f_ffree <= until:
-                return
-            os.close(made(f"{done:08d}"))
-            size = 1
+        left = min(figures.f_bavail * figures.f_frsize - until, most - done)
+        if left <= 0:
+            return
+        size = min(step, -(-left // figures.f_frsize) * figures.f_frsize)
+        if fast:
+            os.posix_fallocate(descriptor, done, size)
         else:
-            left = min(figures.f_bavail * figures.f_frsize - until, most - done)
-            if left <= 0:
-                return
-            size = min(step, -(-left // figures.f_frsize) * figures.f_frsize)
-            if fast:
-                os.posix_fallocate(descriptor, done, size)
-            else:
-                size = os.write(descriptor, block[:size])
+            size = os.write(descriptor, block[:size])
         done += size
         ahead = done / rate - (time.monotonic() - began) if rate else 0.0
         if ahead > 1 / STEPS_PER_SECOND:
@@ -134,7 +101,7 @@ def _fill(what: str, directory: str, until: int, rate: int, fast: int, most: int
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
         try:
-            _fill(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
+            _fill(sys.argv[1], *map(int, sys.argv[2:]))
         except OSError as full:
             if full.errno != errno.ENOSPC:
                 raise

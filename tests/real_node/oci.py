@@ -81,13 +81,10 @@ BASE = Layer(busybox=True)
 
 @dataclass(frozen=True)
 class Image:
-    """An image by recipe: full reference (`host/path:tag`), layers from the bottom
-    up, command of the image.
-    """
+    """An image by recipe: full reference (`host/path:tag`), layers from the bottom up."""
 
     reference: str
     layers: tuple[Layer, ...]
-    command: tuple[str, ...] = SLEEP_FOR_EVER
     labels: dict[str, str] = field(default_factory=dict)
 
 
@@ -147,7 +144,7 @@ def _config(image: Image, diff_ids: list[str]) -> dict[str, object]:
         "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",
         "config": {
-            "Cmd": list(image.command),
+            "Cmd": SLEEP_FOR_EVER,
             "Env": ["PATH=/bin"],
             "Labels": {"reclaimd.test/reference": image.reference, **image.labels},
         },

@@ -9,6 +9,7 @@ removes it only after the pod is gone, so the directory distinguishes a live pod
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,9 +78,11 @@ class PretendKubelet:
         shutil.rmtree(self.pod_directory(uid))
 
     def pod(self, name: str) -> Sandbox:
-        """A new pod: its directory, and then its sandbox."""
-        self.admit_pod(f"{name}-uid")
-        return self.run_pod(name, f"{name}-uid")
+        """A new pod: its directory, and then its sandbox. Its UID follows from its name, so that
+        logs read alike."""
+        uid = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}.reclaimd.test"))
+        self.admit_pod(uid)
+        return self.run_pod(name, uid)
 
     def run_pod(self, name: str, uid: str, attempt: int = 0) -> Sandbox:
         """Run a sandbox for an admitted pod."""

@@ -4,7 +4,7 @@ did."""
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,11 @@ def configure(
     return str(
         write_configuration(path / "reclaimd.yaml", **{**defaults, "evictionHard": hard, **fields})
     )
+
+
+def file_of(node: RealNode, **fields: object) -> str:
+    """The same, beside the file that its disk is in."""
+    return configure(node.filesystem.directory, node, **fields)
 
 
 def unused_images(
@@ -113,6 +118,12 @@ def relieved(daemon: Daemon) -> dict[str, Any]:
         "record"
     ]
     return record
+
+
+def is_relieved(daemon: Daemon, value: Callable[[], int], mark: int) -> None:
+    """Waits until it is above the mark, and the last pass has reached that."""
+    assert came_true(lambda: value() >= mark)
+    assert came_true(lambda: [each["result"] for each in daemon.passes][-1:] == ["satisfied"])
 
 
 def removed(record: dict[str, Any], kind: str = "image") -> list[str]:

@@ -102,67 +102,46 @@ def crio(make_node: NodeFactory, tmp_path: Path) -> CrioNode:
 # ---- artifacts
 
 
-def test_an_artifact_goes_by_its_digest_and_not_by_its_id(crio: CrioNode) -> None:
-    """Given its id, CRI-O reports success and removes nothing; so it does for one without
-    a name, whatever is given.
-    """
-    model = crio.add_artifact(MODEL, os.urandom(MIB))
-    crio.cri.remove_image(model)
-    assert crio.names_of(model) == [MODEL]
-    crio.cri.remove_image(f"reclaimd.test/model@sha256:{model}")
-    assert crio.cri.image_status(model) is None
-
-
 @pytest.mark.regression
-def test_an_artifact_is_removed_with_all_its_names(crio: CrioNode) -> None:
-    """Two names in one repository and one in another: with several, CRI-O
-    does not find it by its id.
-    """
-    content = os.urandom(8 * MIB)
-    model, _, _ = [crio.add_artifact(name, content) for name in (MODEL, SAME, OTHER)]
+def test_what_of_artifacts_goes(crio: CrioNode) -> None:
+    """One goes with all its names, two in one repository and one in another: given its id, CRI-O
+    reports success and removes nothing; with several names, it does not find it by that. Of one
+    whose name was pulled anew, CRI-O keeps the old content without a name, lists it as `unknown`,
+    and removes it by nothing. What a created container uses stays: its image, an artifact and an
+    image that it mounts; CRI-O would refuse them, and none is tried."""
+    model, content = "", os.urandom(8 * MIB)
+    for name in (MODEL, SAME, OTHER):
+        model = crio.add_artifact(name, content)
+    crio.cri.remove_image(model)
     assert crio.names_of(model) == [OTHER, MODEL, SAME]
     assert crio.cri.image_status(model) is None
-    outcome = crio.reclaim()[model]
-    assert (outcome["result"], outcome["freed"]["bytes"] > 6 * MIB) == ("removed", True)
-    assert crio.names_of(model) == []
-
-
-@pytest.mark.regression
-def test_an_artifact_whose_name_was_pulled_anew_stays(crio: CrioNode) -> None:
-    """CRI-O keeps the old content without a name, lists it as `unknown`, and
-    removes it by nothing.
-    """
-    old, new = (crio.add_artifact(MODEL, os.urandom(MIB)) for _ in range(2))
-    assert (crio.names_of(old), crio.names_of(new)) == ([], [MODEL])
-    outcomes = crio.reclaim()
-    assert (outcomes[old]["result"], outcomes[old]["reason"]) == (None, "pinned")
-    assert outcomes[new]["result"] == "removed"
-    assert old in crio.cri.image_ids()
-
-
-@pytest.mark.regression
-def test_what_a_created_container_uses_stays(crio: CrioNode) -> None:
-    """Its image, an artifact and an image that it mounts:
-
-    CRI-O would refuse them, and none is tried.
-    """
+    renewed = "reclaimd.test/renewed:1"
+    old, new = (crio.add_artifact(renewed, os.urandom(MIB)) for _ in range(2))
+    assert (crio.names_of(old), crio.names_of(new)) == ([], [renewed])
     app, volume = crio.bring(APP, 0, 1), crio.bring("reclaimd.test/volume:1", 2)
     spare = crio.bring("reclaimd.test/spare:1", 3)
-    model = crio.add_artifact(MODEL, os.urandom(MIB))
+    used = crio.add_artifact("reclaimd.test/used:1", os.urandom(MIB))
     mounts = [
         cri_pb2.Mount(
-            container_path=path, image=cri_pb2.ImageSpec(image=name, user_specified_image=name)
+            container_path=f"/{name}",
+            image=cri_pb2.ImageSpec(
+                image=f"reclaimd.test/{name}:1", user_specified_image=f"reclaimd.test/{name}:1"
+            ),
         )
-        for path, name in (("/model", MODEL), ("/volume", "reclaimd.test/volume:1"))
+        for name in ("used", "volume")
     ]
     kubelet = crio.node.kubelet
     kubelet.create_container(kubelet.pod("web"), "app", APP, mounts=mounts)
-    for reference in (app, f"reclaimd.test/model@sha256:{model}", volume):
+    for reference in (app, f"reclaimd.test/used@sha256:{used}", volume):
         with pytest.raises(grpc.RpcError, match="in use"):
             crio.cri.remove_image(reference)
     outcomes = crio.reclaim()
-    assert {outcomes[each]["reason"] for each in (app, volume, model)} == {"in_use"}
-    assert outcomes[spare]["result"] == "removed"
+    assert {outcomes[each]["result"] for each in (model, new, spare)} == {"removed"}
+    assert outcomes[model]["freed"]["bytes"] > 6 * MIB
+    assert crio.names_of(model) == []
+    assert (outcomes[old]["result"], outcomes[old]["reason"]) == (None, "pinned")
+    assert old in crio.cri.image_ids()
+    assert {outcomes[each]["reason"] for each in (app, volume, used)} == {"in_use"}
 
 
 # ---- names

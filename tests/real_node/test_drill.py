@@ -10,7 +10,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -24,37 +26,25 @@ from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import MIB
 from tests.real_node.oci import BASE, Image
 from tests.real_node.steps import configure, unused_images
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd, reclaimd_here
+from tests.reclaimd_process import (
+    ENVIRONMENT,
+    PROGRAM,
+    Daemon,
+    came_true,
+    reclaimd,
+    reclaimd_here,
+    write_configuration,
+)
+from tests.rows import rows
 
 MARK = 300 * MIB
 APP = "reclaimd.test/app:1"
-FULL_NODE: dict[str, Any] = {
-    "size": "512Mi",
-    "inodes": 8000,
-    "images": [{"name": "registry.k8s.io/pause", "size": "64Ki"}],
-    "evictionHard": {"nodefs.available": "15%"},
-}
-SCENARIO: dict[str, Any] = {
-    "name": "small",
-    "why": "A real disk that fills is relieved.",
-    "node": FULL_NODE,
-    "pressure": {"grows": "bytes", "rate": "25Mi", "amount": "10Mi"},
-    "expect": {
-        "relievedWithin": "30s",
-        "lowest": {"nodefs.available": "10%"},
-        "imagesLeftAtLeast": 2,
-    },
-}
+SCENARIOS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("drills.yaml").read_text())
 
 
-def bytes_at(rate: str, **fields: str) -> dict[str, str]:
-    """A pressure of bytes."""
-    return {"grows": "bytes", "rate": rate, **fields}
-
-
-def inodes_at(rate: str) -> dict[str, str]:
-    """A pressure of 400 inodes."""
-    return {"grows": "inodes", "rate": rate, "amount": "400"}
+def pressure(grows: str, rate: str, amount: str) -> dict[str, str]:
+    """Of a scenario."""
+    return {"grows": grows, "rate": rate, "amount": amount}
 
 
 class FillNode:
@@ -94,10 +84,10 @@ class FillNode:
         """The names in the directory."""
         return sorted(os.listdir(self.directory))
 
-    def arguments(self, *more: str, fill: Path | None = None, **changes: Any) -> list[str]:
-        """The arguments of the command; `changes`: of the scenario."""
+    def command(self, *more: str, fill: Path | None = None, **changes: Any) -> list[str]:
+        """The arguments; `changes`: of the scenario."""
         scenario = self.base / "scenario.yaml"
-        scenario.write_text(json.dumps({**SCENARIO, **changes}))
+        scenario.write_text(json.dumps({**SCENARIOS["small"], **changes}))
         return [
             "drill", str(scenario), "--config", self.configuration, "--fill", str(fill or self.directory),
             "--runtime", f"unix://{self.node.containerd.socket}", "--report", str(self.base / "report"), *more,
@@ -105,18 +95,21 @@ class FillNode:
 
     def drill(self, *more: str, code: int = 0, **changes: Any) -> Any:
         """Runs it to its end, without a terminal; what it wrote, and what it printed."""
-        words = self.arguments("--yes", *more, **changes)
-        process = reclaimd(*words, timeout_seconds=100.0)
+        process = reclaimd(*self.command("--yes", *more, **changes), timeout_seconds=100.0)
         assert process.returncode == code, process.stdout + process.stderr
         return {**self.report("small-observed" if "--observe" in more else "small"), "out": process}
 
-    def started(self, **changes: Any) -> subprocess.Popen[str]:
-        """Starts it."""
-        words = [PROGRAM, *self.arguments("--yes", **changes)]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(
-            words, env=ENVIRONMENT, stdout=pipe, stderr=subprocess.STDOUT, text=True
-        )
+    def refuses(self, said: str, *more: str, code: int = 2, **changes: Any) -> str:
+        """It does nothing, and says this; all that it says."""
+        process = reclaimd_here(*self.command("--yes", *more, **changes))
+        assert process.returncode == code, process.stderr
+        assert said in process.stderr
+        return process.stderr
+
+    def started(self, *command: str, **streams: Any) -> Any:
+        """Starts it; its output is one, unless `streams` say otherwise."""
+        streams = {"stdout": PIPE, "stderr": subprocess.STDOUT, "text": True, **streams}
+        return subprocess.Popen([PROGRAM, *command], env=ENVIRONMENT, **streams)
 
     def report(self, name: str = "small") -> Any:
         """The document that it wrote, its checks by name."""
@@ -181,16 +174,22 @@ def test_another_daemon_responds_while_the_drill_fills_and_observes(fill_node: F
     assert fill_node.left_behind == []
 
 
-@pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])
+@rows("""
+    what   | inodes
+    bytes  |
+    inodes | yes
+""")
 def test_pressure_that_is_not_relieved_does_not_hold_and_is_freed_again(
     fill_node: FillNode, inodes: bool
 ) -> None:
     """Nothing is removable: exit 1, the report says that relief is missing, unless none was
     expected. The prefill stops above the mark, and the disk is as before."""
     fill_node.mark(inodes=inodes)
-    pressure = inodes_at("10000") if inodes else bytes_at("400Mi", amount="40Mi")
+    grows = ("inodes", "10000", "400") if inodes else ("bytes", "400Mi", "40Mi")
     expect = {"relievedWithin": "never" if inodes else "30s"}
-    found = fill_node.drill("--for", "2s", code=not inodes, pressure=pressure, expect=expect)
+    found = fill_node.drill(
+        "--for", "2s", code=not inodes, pressure=pressure(*grows), expect=expect
+    )
     failed = [name for name, held in found["checks"].items() if held is False]
     assert failed == ([] if inodes else ["relieved"])
     below = fill_node.marked - found["lowest"][fill_node.signal]
@@ -198,25 +197,21 @@ def test_pressure_that_is_not_relieved_does_not_hold_and_is_freed_again(
     assert came_true(fill_node.is_as_before)
 
 
-@pytest.mark.parametrize(
-    ("number", "inodes"),
-    [
-        (signal.SIGTERM, False),
-        (signal.SIGINT, False),
-        (signal.SIGKILL, False),
-        (signal.SIGKILL, True),
-    ],
-    ids=["SIGTERM", "SIGINT", "SIGKILL", "SIGKILL, of inodes"],
-)
+@rows("""
+    number  | inodes
+    SIGTERM |
+    SIGINT  |
+    SIGKILL |
+    SIGKILL | yes
+""")
 def test_a_drill_that_is_ended_by_a_signal_frees_everything(
     fill_node: FillNode, number: signal.Signals, inodes: bool
 ) -> None:
     """In the pressure itself: exit 130 with a sentence, and the disk is as before by the time the
     process ends; after SIGKILL its helper process notices, and it is as before a moment later."""
     fill_node.mark(inodes=inodes)
-    process = fill_node.started(
-        pressure=inodes_at("100") if inodes else bytes_at("2Mi", amount="400Mi")
-    )
+    grows = ("inodes", "100", "400") if inodes else ("bytes", "2Mi", "400Mi")
+    process = fill_node.started(*fill_node.command("--yes", pressure=pressure(*grows)))
     crossed = fill_node.marked + (500 if inodes else 199 * MIB)
     assert came_true(lambda: fill_node.free() < crossed), "it fills"
     process.send_signal(number)
@@ -224,8 +219,7 @@ def test_a_drill_that_is_ended_by_a_signal_frees_everything(
     if number == signal.SIGKILL:
         assert came_true(fill_node.is_as_before)
     else:
-        assert process.returncode == 130, printed
-        assert "the fill was removed" in printed
+        assert (process.returncode, "the fill was removed" in printed) == (130, True), printed
         assert fill_node.is_as_before()
 
 
@@ -234,14 +228,14 @@ def test_the_next_drill_refuses_beside_another_or_one_killed_with_its_helper(
 ) -> None:
     """Bytes are freed with the last process that holds them; files are left, and named."""
     fill_node.mark(inodes=True)
-    pressure = inodes_at("5")  # it takes longer than the test to cross the mark
-    process = fill_node.started(pressure=pressure)
+    # it takes longer than the test to cross the mark
+    words = fill_node.command("--yes", pressure=pressure("inodes", "5", "400"))
+    process = fill_node.started(*words)
     assert came_true(lambda: len(fill_node.left_behind) == 2), "the prefill, and the pressure"
     left = fill_node.left_behind
     children = Path(f"/proc/{process.pid}/task").glob("*/children")
     helpers = [int(child) for file in children for child in file.read_text().split()]
     assert len(helpers) == 2
-    words = fill_node.arguments("--yes", pressure=pressure)
     second = reclaimd(*words)
     assert (second.returncode, "another" in second.stderr) == (75, True), "it is not disturbed"
     # all at one moment: none of them notices another one's end
@@ -260,37 +254,24 @@ def test_every_refusal_changes_nothing(fill_node: FillNode, tmp_path: Path) -> N
     """Each has one sentence with its reason, and leaves images and disk unchanged."""
     images = unused_images(fill_node.node, 1)
     fill_node.mark(inodes=False)
-    held_off, elsewhere = tmp_path / "conf.d", tmp_path / "elsewhere"
-    for directory in (held_off, elsewhere):
-        directory.mkdir()
-    (held_off / "10.conf").write_text(
-        '{"apiVersion": "reclaimd.io/v1alpha1", "kind": "ReclaimdConfiguration",'
-        ' "holdOffAfterStart": "100000h", "kubeletHealthzEndpoint": ""}'
-    )
-    refused: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
-        ("is not a directory", (), {"fill": tmp_path / "absent"}),
-        ("on none of the node's filesystems", (), {"fill": elsewhere}),
-        ("faults, which only the embedded", (), {"faults": [{"action": "restart", "at": "1s"}]}),
-        ("already under pressure", ("--eviction-hard", "nodefs.available<1000Mi"), {}),
-        ("--all: not allowed with --fill", ("--all",), {}),
-        ("held off", ("--config-dir", str(held_off)), {}),
-    )
-
-    def refuses(message: str, process: subprocess.CompletedProcess[str]) -> None:
-        assert (process.returncode, process.stderr.count("\n")) == (2, 1), process.stderr
-        assert message in process.stderr
-        assert "nothing was changed" in process.stderr
-
-    refuses("there is no terminal to ask on", reclaimd(*fill_node.arguments()))
-    for message, more, changes in refused:
-        refuses(message, reclaimd_here(*fill_node.arguments("--yes", *more, **changes)))
+    for name in ("conf.d", "elsewhere"):
+        (tmp_path / name).mkdir()
+    hold_off = {"holdOffAfterStart": "100000h", "kubeletHealthzEndpoint": ""}
+    write_configuration(tmp_path / "conf.d" / "10.conf", **hold_off)
+    process = reclaimd(*fill_node.command())
+    assert (process.returncode, process.stderr.count("\n")) == (2, 1), process.stderr
+    assert "there is no terminal to ask on" in process.stderr
+    with chdir(tmp_path):
+        for row in SCENARIOS["refused"]:
+            where, changes = row.get("fill"), row.get("changes", {})
+            fill = where and tmp_path / where
+            said = fill_node.refuses(row["said"], *row.get("options", ()), fill=fill, **changes)
+            assert (said.count("\n"), "nothing was changed" in said) == (1, True), said
     with Daemon("--config", fill_node.configuration):
-        assert reclaimd_here(*fill_node.arguments("--yes")).returncode == 75
+        fill_node.refuses("", code=75)
     other = fill_node.node.mountpoint / "database"
     other.write_text("of another program")
-    process = reclaimd_here(*fill_node.arguments("--yes"))
-    assert (process.returncode, "holds other data" in process.stderr) == (2, True), process.stderr
-    assert "database" in process.stderr
+    assert "database" in fill_node.refuses("holds other data")
     assert fill_node.is_as_before()
     assert set(images) < fill_node.node.cri.image_ids()
     fill_node.drill("--allow-other-data")
@@ -298,7 +279,13 @@ def test_every_refusal_changes_nothing(fill_node: FillNode, tmp_path: Path) -> N
     other.unlink()
 
 
-@pytest.mark.parametrize(("typed", "code"), [("n\n", 1), ("\n", 1), ("y\n", 0), ("^C", 130)])
+@rows("""
+    typed | code
+    n     | 1
+          | 1
+    y     | 0
+    ^C    | 130
+""")
 def test_at_a_terminal_the_drill_asks_before_it_fills(
     fill_node: FillNode, typed: str, code: int
 ) -> None:
@@ -306,21 +293,19 @@ def test_at_a_terminal_the_drill_asks_before_it_fills(
     unused_images(fill_node.node, 1)
     fill_node.mark(inodes=False)
     leader, follower = os.openpty()
-    pipe, command = subprocess.PIPE, [PROGRAM, *fill_node.arguments()]
-    process = subprocess.Popen(
-        command, env=ENVIRONMENT, stdin=follower, stdout=pipe, stderr=pipe, bufsize=0
+    process = fill_node.started(
+        *fill_node.command(), stdin=follower, stderr=PIPE, bufsize=0, text=False
     )
-    assert process.stderr is not None
     asked = b""
     while b"continue? [y/N]" not in asked:
         asked += os.read(process.stderr.fileno(), 100)
     if typed == "^C":
         process.send_signal(signal.SIGINT)
     else:
-        os.write(leader, typed.encode())
+        os.write(leader, f"{typed}\n".encode())
     printed, said = process.communicate(timeout=60.0)
-    os.close(leader)
-    os.close(follower)
+    for descriptor in (leader, follower):
+        os.close(descriptor)
     assert process.returncode == code, printed + said
     assert b"everything that was filled is freed" in printed
     assert (b"nothing was changed" in asked + said) is (code == 1)
@@ -333,7 +318,8 @@ def test_a_pod_that_ends_meanwhile_is_a_failure(fill_node: FillNode) -> None:
     unused_images(node, 1)
     victim = node.kubelet.pod("victim")
     node.kubelet.run_container(victim, "app", node.import_image(Image(APP, (BASE,))))
-    process = fill_node.started(pressure=bytes_at("2Mi", amount="10Mi"))
+    small = pressure("bytes", "2Mi", "10Mi")
+    process = fill_node.started(*fill_node.command("--yes", pressure=small))
     assert came_true(lambda: fill_node.free() < MARK + 4 * MIB)
     node.kubelet.end_pod(victim)
     printed, _ = process.communicate(timeout=60.0)
@@ -441,38 +427,24 @@ RUNS = [
     pytest.param("two-filesystems", "xfs", marks=pytest.mark.soak),
     pytest.param("growing-file", "ext4", marks=pytest.mark.soak),
 ]
-# Full of what was freed and is not committed yet, a btrfs of 512 MiB now and then has no space for
-# that commit: the kernel ends the transaction (-28), and the filesystem is read-only. With 128 MiB
-# more, no less has to be freed.
-ROOMY = {("small-files", "btrfs"): {"size": "640Mi", "evictionHard": {"nodefs.available": "32%"}}}
-CLOSED: dict[str, Any] = {
-    "name": "closed-file",
-    "why": (
-        "A file ends above the mark; what XFS allocated ahead of it is below: images go for that."
-    ),
-    "node": {
-        **FULL_NODE,
-        "images": [
-            *FULL_NODE["images"],
-            {"name": "registry.example/old", "count": 8, "size": "24Mi", "age": "2h"},
-        ],
-    },
-    "pressure": bytes_at("100Mi", amount="170Mi", holds="500ms"),
-    "expect": {"relievedWithin": "30s", "goes": ["image registry.example/old-01:1"]},
-}
 # now and then XFS allocates less ahead: where something else on the machine made it write back
 # early
 MOST_RUNS = 5
+
+
+def drilled(scenario: dict[str, Any], fstype: str, directory: Path) -> Any:
+    """The report of a drill of this scenario."""
+    file = directory / "scenario.yaml"
+    file.write_text(json.dumps(scenario))
+    return loop_drill(str(file), fstype)
 
 
 @pytest.mark.parametrize(("name", "fstype"), RUNS)
 def test_a_drill_on_a_loop_device_holds(name: str, fstype: str, tmp_path: Path) -> None:
     """The filesystem is what was asked for, and everything that the scenario says holds."""
     scenario = yaml.safe_load(Path(library()[name]).read_text())
-    scenario["node"] |= ROOMY.get((name, fstype), {})
-    file = tmp_path / f"{name}.yaml"
-    file.write_text(json.dumps(scenario))
-    found = loop_drill(str(file), fstype)
+    scenario["node"] |= SCENARIOS.get(f"{name} on {fstype}", {})
+    found = drilled(scenario, fstype, tmp_path)
     assert fstype in found["filesystem"]
     assert found["held"], found["checks"]
 
@@ -481,9 +453,7 @@ def test_what_xfs_allocates_ahead_counts_as_used(tmp_path: Path) -> None:
     """It takes as much again as the file has, until that is closed: below the mark, so
     images go, and relief holds.
     """
-    scenario = tmp_path / "closed-file.yaml"
-    scenario.write_text(json.dumps(CLOSED))
-    runs = (loop_drill(str(scenario), "xfs") for _ in range(MOST_RUNS))
+    runs = (drilled(SCENARIOS["closed-file"], "xfs", tmp_path) for _ in range(MOST_RUNS))
     found = next((run for run in runs if run["crossed_seconds"] is not None), None)
     assert found is not None, f"the mark was not crossed in {MOST_RUNS} runs"
     assert found["held"], found["checks"]

@@ -1,8 +1,11 @@
-"""Images of a real runtime: how old they are, what they share, what is said of one that comes back;
-and whose the bytes on the disk are. With `CRIO=` also of a CRI-O."""
+"""Images, pods and content of a real runtime: how old images are, what they share, what is said of one
+that comes back, whose the bytes on the disk are; what of twelve pods is removed and kept, and that
+content which nothing refers to goes. With `CRIO=` also of a CRI-O.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -13,15 +16,31 @@ from typing import Any
 
 import pytest
 
+from eviction.configuration.effective import load
+from eviction.decision.reclaim_table import RowEntry
+from eviction.engine.node import Node
+from eviction.records.passes import PassResult
+from reclaim.cri.convert import container_state
+from reclaim.functions.containerd_garbage import (
+    ID_PREFIX,
+    OBJECT_ID,
+    collect_garbage_function,
+    examine,
+)
+from reclaim.functions.table import FUNCTIONS, table_of
+from signals.types import KUBELET_SIGNALS, FilesystemRole
 from tests.nodes.real_node import RealNode
+from tests.nodes.small_node import outcome_of, relieve
 from tests.real_node.containerd import Containerd
-from tests.real_node.loopfs import MIB, run_tool
+from tests.real_node.loopfs import MIB, ToolError, run_tool
 from tests.real_node.oci import BASE, Image, random_layer, write_image
+from tests.real_node.pods import POD_UID
 from tests.real_node.steps import (
     ALL,
     IMAGEFS,
     OLD_ENOUGH_SECONDS,
-    configure,
+    SETTLED_SECONDS,
+    file_of,
     plan,
     reclaim,
     removed,
@@ -29,6 +48,9 @@ from tests.real_node.steps import (
     verdict_on,
 )
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
+from tests.restart_rule import Copy, PodSpec, RestartPolicy, would_start
+from tests.rows import rows_of
+from tests.sockets import kubelet_server
 
 BEFORE_SECONDS = 3.0  # for so long another namespace has had the content
 STATISTICS_SECONDS = 3.0  # containerd measures its snapshots every second, here
@@ -66,15 +88,13 @@ def test_content_that_another_namespace_brought_makes_no_image_old(
     image = runtime.import_image(tar)
     stamp = os.lstat(runtime.age_stamp(image)).st_ctime
     assert stamp < began - BEFORE_SECONDS + 1.0, "the content is shared"
-    one = verdict_on(image, configure(tmp_path, containerd, imageMinimumGCAge="1h"))
+    one = verdict_on(image, file_of(containerd, imageMinimumGCAge="1h"))
     assert one["reason"] == "too_young"
     assert one["age_seconds"] <= time.time() - began + 0.1
     runtime.ctr("images", "rm", tar.reference, namespace="other")
 
 
-def test_an_image_is_as_old_as_its_pull_to_a_command_without_records(
-    node: RealNode, tmp_path: Path
-) -> None:
+def test_an_image_is_as_old_as_its_pull_to_a_command_without_records(node: RealNode) -> None:
     """It may go at once, by a rule that is not the kubelet's: a kubelet that has listed it now
     would keep it. Neither its build in 2023 nor a layer that came before makes another old."""
     layer = random_layer(2, MIB)
@@ -82,10 +102,10 @@ def test_an_image_is_as_old_as_its_pull_to_a_command_without_records(
     time.sleep(2.0)
     began = time.time()
     second = node.import_image(Image("reclaimd.test/second:1", (layer,)))
-    one = verdict_on(first, configure(tmp_path, node, imageMinimumGCAge="2s"))
+    one = verdict_on(first, file_of(node, imageMinimumGCAge="2s"))
     assert (one["verdict"], one["reason"], one["rule"]) == ("remove", "unused", "guard")
     assert one["age_seconds"] >= 2.0
-    one = verdict_on(second, configure(tmp_path, node, imageMinimumGCAge="1h"))
+    one = verdict_on(second, file_of(node, imageMinimumGCAge="1h"))
     assert one["reason"] == "too_young"
     assert one["age_seconds"] <= time.time() - began + 0.1
 
@@ -100,9 +120,7 @@ def available(node: RealNode) -> int:
 
 
 @pytest.mark.parametrize("order", ["lru", "cost"])
-def test_a_plan_promises_what_images_do_not_share(
-    node: RealNode, tmp_path: Path, order: str
-) -> None:
+def test_a_plan_promises_what_images_do_not_share(node: RealNode, order: str) -> None:
     """Image by image within a tenth of all that is freed; on a containerd the sizes are wrong by
     more than that. A container runs on one base, which stays; the other goes with the last image
     on it."""
@@ -116,7 +134,7 @@ def test_a_plan_promises_what_images_do_not_share(
     ]
     idle = node.import_images(builds)
     time.sleep(OLD_ENOUGH_SECONDS)
-    planned = plan(configure(tmp_path, node, imageOrder=order))["removals"]
+    planned = plan(file_of(node, imageOrder=order))["removals"]
     images = [each for each in planned if each["kind"] == "image"]  # in their order
     assert sorted(each["id"] for each in images) == sorted(idle)
     sizes = promises = gained = 0
@@ -177,8 +195,7 @@ def test_what_was_removed_and_comes_back_is_joined_with_its_removal(
         return set(json.loads(state.read_text())["images"]) if state.exists() else set()
 
     app, other, _ = three = node.import_images([APP, OTHER, STAYS_AWAY])
-    file = configure(
-        tmp_path,
+    file = file_of(
         node,
         historyFile=str(tmp_path / "history"),
         historySize="1Mi",
@@ -258,7 +275,7 @@ def test_the_plan_attributes_the_bytes_of_a_containerd(
     )
     time.sleep(STATISTICS_SECONDS)
     logs = str(node.kubelet.pod_logs_dir)
-    (attribution,) = plan(configure(tmp_path, node, podLogsDir=logs))["attribution"]
+    (attribution,) = plan(file_of(node, podLogsDir=logs))["attribution"]
     found = shares(attribution)
     assert node.kubelet.runs(container)
     for use, size, within in (
@@ -272,3 +289,213 @@ def test_the_plan_attributes_the_bytes_of_a_containerd(
         assert found[use] == pytest.approx(size * MIB, rel=within), use
     remarks = {remark["about"]: remark["sentence"] for remark in attribution["remarks"]}
     assert remarks["deleted_open"].startswith("sleep (pid ")
+
+
+# ---- twelve pods
+
+
+BELIEVED = {"believed": True, "why": None, "sentence": None}
+GARBAGE = "CollectContainerdGarbage"
+
+
+# What happens to a pod, whose init container ends well and whose application ends or fails; its
+# sandbox dies, or is made again. What of it goes at any rate, and what goes where the kubelet says
+# that the pod is over. Everything else stays. First those that have to settle.
+PODS = rows_of("""
+    phase     | restart    | happens                      | always  | told
+    Deleted   | ALWAYS     | fails fails deleted          | all     |
+    Deleted   | ALWAYS     | fails fails deleted          | all     |
+    Running   | ALWAYS     | dies again runs              | sandbox |
+    Running   | ALWAYS     | fails dies again runs        |         |
+    Succeeded | NEVER      | init ends dies               |         | all
+    Succeeded | NEVER      | init ends dies               |         | all
+    Running   | ON_FAILURE | fails fails fails            | older   |
+    Running   | ON_FAILURE | fails fails fails runs       | older   |
+    Running   | ALWAYS     | init runs                    |         |
+    Running   | ALWAYS     | init runs                    |         |
+    Pending   | ALWAYS     |                              |         |
+    Pending   | ALWAYS     | created                      |         |
+""")
+
+
+class TwelvePods:
+    """Sets of ids of the runtime, and names of log directories.
+
+    `always_removed`: older copies, and everything of deleted pods. `removed_with_kubelet`: what
+    only the kubelet knows to be terminated. Everything else is kept.
+    """
+
+    def __init__(self, node: RealNode) -> None:
+        self.node = node
+        self.specs: list[PodSpec] = []
+        self.pod_list: list[dict[str, Any]] = []
+        self.always_removed: set[str] = set()
+        self.removed_with_kubelet: set[str] = set()
+        self.logs_of_deleted: set[str] = set()
+        node.import_image(Image(APP.reference, (BASE,)))
+        began = time.monotonic()
+        for row in PODS:
+            self._make(**row)
+            if "dies again" in row["happens"]:
+                began = time.monotonic()
+        time.sleep(max(0.0, began + SETTLED_SECONDS - time.monotonic()))
+
+    def _make(self, phase: str, restart: str, happens: str, always: str, told: str) -> None:
+        """A pod of which this becomes."""
+        kubelet, copies, steps = self.node.kubelet, list[str](), happens.split()
+        first = pod = kubelet.pod(f"pod-{len(self.specs)}")
+        uid, name, over = pod.uid, pod.config.metadata.name, phase not in ("Running", "Pending")
+        init = tuple({"init"} & {*steps})
+        self.specs.append(PodSpec(uid, ("app",), init, RestartPolicy[restart], over=over))
+        source = {"kubernetes.io/config.source": "api"}
+        metadata = {"uid": uid, "name": name, "namespace": "default", "annotations": source}
+        if "deleted" not in steps:
+            self.pod_list.append({"metadata": metadata, "status": {"phase": phase}})
+        for number, step in enumerate(steps):
+            attempt = steps[:number].count("fails")
+            match step:
+                case "init":
+                    copies.append(kubelet.run_to_end(pod, "init", APP.reference))
+                case "ends" | "fails":
+                    command = ("/bin/true" if step == "ends" else "/bin/false",)
+                    ended = kubelet.run_to_end(pod, "app", APP.reference, command, attempt)
+                    copies.append(ended)
+                case "runs":
+                    kubelet.run_container(pod, "app", APP.reference, attempt=attempt)
+                case "created":
+                    kubelet.create_container(pod, "app", APP.reference)
+                case "dies":
+                    self.node.cri.stop_sandbox(pod.id)
+                case "again":
+                    pod = kubelet.run_pod(name, uid, attempt=1)
+                case _:
+                    kubelet.end_pod(pod)
+                    self.logs_of_deleted.add(pod.log_directory.name)
+        goes = {"": [], "all": [*copies, first.id], "older": copies[:-1], "sandbox": [first.id]}
+        self.always_removed |= {*goes[always]}
+        self.removed_with_kubelet |= {*goes[told]}
+
+    def would_run(self) -> dict[str, frozenset[str]]:
+        """What the kubelet would start next, by pod."""
+        cri, copies = self.node.cri, []
+        for item in cri.list_containers():
+            uid, state = item.labels[POD_UID], container_state(item.state)
+            code = cri.container_status(item.id).exit_code
+            copies.append(Copy(uid, item.metadata.name, state, code, item.created_at))
+        return {pod.uid: would_start(pod, copies) for pod in self.specs}
+
+    def objects(self) -> set[str]:
+        """The ids of all containers and sandboxes."""
+        cri = self.node.cri
+        return cri.container_ids() | {item.id for item in cri.list_sandboxes()}
+
+    def log_directories(self) -> set[str]:
+        """The names in the pod log root."""
+        return {entry.name for entry in self.node.kubelet.pod_logs_dir.iterdir()}
+
+
+def told_by(who: str) -> dict[str, Any]:
+    """Of the pods: who has said which there are, and that the directories are believed."""
+    return {"told_by": who, "problem": None, "directories": BELIEVED}
+
+
+def parts(record: dict[str, Any]) -> set[str]:
+    """The containers and sandboxes among the removals."""
+    return {o["id"] for o in record["removals"] if o["kind"] in ("container", "sandbox")}
+
+
+def test_the_stricter_guards_decide_without_the_kubelets_state_and_with_it_it_is_the_kubelet_object_for_object(
+    containerd: RealNode,
+) -> None:
+    """Without it older copies and all of deleted pods are removed; completed pods, whose directory
+    is there, keep everything. With it, and with extent all, terminated pods lose their containers
+    and sandboxes too; their logs are kept, as the pods are not deleted."""
+    pods, row = TwelvePods(containerd), ("--signal", "nodefs.available", "--now")
+    before, starts, logs = pods.objects(), pods.would_run(), pods.log_directories()
+    root = containerd.kubelet.pod_logs_dir
+    places = {"podLogsDir": str(root), "containerLogsDir": str(root.parent / "containers")}
+    listed = kubelet_server.answer(kubelet_server.pod_list(*pods.pod_list))
+    with kubelet_server.KubeletServer(listed) as kubelet:
+        asking = {**places, "kubeletEndpoint": kubelet.url, "extent": "all"}
+        told = plan(file_of(containerd, **asking))
+        assert parts(told) == pods.always_removed | pods.removed_with_kubelet
+        assert told["pods"] == told_by("kubelet")
+        kept = [o for o in told["kept"] if o["kind"] in ("container", "sandbox")]
+        assert {o["rule"] for o in kept} == {"kubelet"}
+
+        file = file_of(containerd, **places)
+        guarded = plan(file)
+        containers = [o for o in guarded["kept"] if o["kind"] == "container"]
+        over = {o["rule"] for o in containers if o["id"] in pods.removed_with_kubelet}
+        assert over == {"guard"}, "keeps what only the kubelet knows to be terminated"
+        assert guarded["pods"] == told_by("directories")
+        assert pods.objects() == before, "a plan removes nothing"
+        record = reclaim(file, *row)
+        assert before - pods.objects() == parts(record) == pods.always_removed
+        assert logs - pods.log_directories() == pods.logs_of_deleted
+        assert pods.would_run() == starts, "the restart rule starts nothing more than before"
+
+        reclaim(file_of(containerd, **asking), *row)
+    assert before - pods.objects() == pods.always_removed | pods.removed_with_kubelet
+    assert logs - pods.log_directories() == pods.logs_of_deleted
+    assert pods.would_run() == starts
+
+
+# ---- containerd's garbage
+
+
+def ingest(runtime: Containerd, name: str, size_bytes: int) -> Path:
+    """Content that nothing refers to; its file."""
+    content = os.urandom(size_bytes)
+    runtime.ctr("content", "ingest", name, given=content)
+    return runtime.age_stamp(f"sha256:{hashlib.sha256(content).hexdigest()}")
+
+
+def labelled(runtime: Containerd, size_bytes: int) -> Path:
+    """Content that a label keeps; its file. containerd's client labels what is there already, so
+    that a collection may come in between: then there is other content."""
+    for attempt in range(5):
+        path = ingest(runtime, f"kept-{attempt}", size_bytes)
+        try:
+            runtime.ctr("content", "label", f"sha256:{path.name}", "containerd.io/gc.root=kept")
+        except ToolError:
+            continue
+        return path
+    raise AssertionError("containerd collected content five times before it could be labelled")
+
+
+def test_content_that_nothing_refers_to_goes_and_what_is_labelled_stays(
+    containerd: RealNode,
+) -> None:
+    """`CollectContainerdGarbage`, alone in every row: 32 MiB of garbage beside 8 MiB that a label
+    keeps, measured by statvfs; the images that CRI lists stay, and no lease is left."""
+    runtime = containerd.containerd
+    assert isinstance(runtime, Containerd)
+    # containerd's own collection comes after deletions and some time: let it be over
+    runtime.ctr("leases", "create", "--id", "nothing")
+    runtime.ctr("leases", "rm", "--sync", "nothing")
+    kept, garbage = labelled(runtime, 8 * MIB), ingest(runtime, "garbage", 32 * MIB)
+    images = containerd.cri.image_ids()
+    mark = containerd.filesystem.available_bytes() + 24 * MIB
+    configuration = load(file_of(containerd, nodefs=mark), {}, {})
+    rows = dict.fromkeys(KUBELET_SIGNALS, (RowEntry(GARBAGE),))
+    function = collect_garbage_function(GARBAGE, 60.0, FilesystemRole.NODEFS)
+    product = Node(
+        configuration.model_copy(update={"rows": rows}),
+        functions=table_of(function, *FUNCTIONS.values()),
+    )
+    try:
+        examine(GARBAGE, product.client)
+        before = containerd.filesystem.available_bytes()
+        record = relieve(product)
+        gained = containerd.filesystem.available_bytes() - before
+    finally:
+        product.close()
+    assert (record.result, record.errors) == (PassResult.SATISFIED, ())
+    assert 31 * MIB <= gained <= 33 * MIB
+    outcome = outcome_of(record, OBJECT_ID)
+    assert outcome.result == "removed"
+    assert abs(outcome.freed.bytes - gained) < MIB
+    assert (garbage.exists(), kept.exists()) == (False, True)
+    assert containerd.cri.image_ids() == images
+    assert ID_PREFIX not in runtime.ctr("leases", "ls")

@@ -33,11 +33,9 @@ from tests.real_node.loopfs import ToolError
 from tests.real_node.oci import BASE, Image, random_layer, write_image, write_images
 from tests.real_node.pods import Sandbox
 from tests.real_node.runtime import ContainerRuntimeError
-from tests.real_node.steps import ALL, configure, reclaim, removed
+from tests.real_node.steps import ALL, file_of, reclaim, removed
 from tests.reclaimd_process import Daemon
 
-ROUNDS, ROUNDS_OF_SOAK = 6, 300
-NEXT_ROUNDS, NEXT_ROUNDS_OF_SOAK = 2, 500
 LONGEST_IDLE_SECONDS = 1.6  # removals wait for 1 s after each pod
 NEXT_CONTAINERS = 6  # of one pod, one after the other
 INIT = "reclaimd.test/init:1"
@@ -93,11 +91,10 @@ class NewPods(Race):
     """On a node under pressure that nothing relieves a daemon removes every idle image. In each
     round one is imported; after a moment a pod is made from it, in a kubelet's order."""
 
-    def __init__(self, node: RealNode, directory: Path, outside: Path, seed: int) -> None:
+    def __init__(self, node: RealNode, outside: Path, seed: int) -> None:
         super().__init__(node, seed)
-        self._file = configure(
-            directory, node, nodefs=100 << 30, imageMinimumGCAge="0.2s", pollCeiling="20ms"
-        )
+        fields = {"imageMinimumGCAge": "0.2s", "pollCeiling": "20ms"}
+        self._file = file_of(node, nodefs=100 << 30, **fields)
         self._tars = [write_image(image, outside) for image in recipes("idle", 6)]
 
     @contextmanager
@@ -140,9 +137,9 @@ class NextContainers(Race):
     pod begins its next containers from some of them. Half of the pods are old, and half have just
     begun."""
 
-    def __init__(self, node: RealNode, directory: Path, outside: Path, seed: int) -> None:
+    def __init__(self, node: RealNode, outside: Path, seed: int) -> None:
         super().__init__(node, seed)
-        self._file = configure(directory, node, imageMinimumGCAge="0s")
+        self._file = file_of(node, imageMinimumGCAge="0s")
         self._tars = write_images(recipes("next", 16), outside)
         node.import_image(Image(INIT, (BASE, random_layer(99, 64 << 10))))
         self._old = [self._pod(f"old-{number}") for number in range(2)]
@@ -191,6 +188,10 @@ class NextContainers(Race):
         return sandbox
 
 
+# with how many rounds, and how many in the soak
+RACES = {"NewPods": (NewPods, 6, 300), "NextContainers": (NextContainers, 2, 500)}
+
+
 @pytest.fixture
 def outside() -> Iterator[Path]:
     """Where tars are while they are imported again and again."""
@@ -198,41 +199,25 @@ def outside() -> Iterator[Path]:
         yield Path(directory)
 
 
-def test_pods_are_made_from_idle_images_all_through_reclaim(
-    containerd: RealNode, tmp_path: Path, outside: Path
-) -> None:
-    """In a few rounds every pod that is created runs, also if its image is
-    removed at the same moment.
-    """
-    NewPods(containerd, tmp_path, outside, seed=7).run(ROUNDS)
-
-
-@pytest.mark.regression
-def test_pods_begin_their_next_container_beside_reclaim(
-    node: RealNode, tmp_path: Path, outside: Path
-) -> None:
-    """In a few rounds no image goes that a container was made of."""
-    NextContainers(node, tmp_path, outside, seed=7).run(NEXT_ROUNDS)
+@pytest.mark.parametrize("race", ["NewPods", "NextContainers"])
+def test_pods_begin_beside_reclaim(node: RealNode, outside: Path, race: str) -> None:
+    """In a few rounds every new pod that is created runs, also if its image is removed at the same
+    moment; and no image goes that the next container of a pod was made of."""
+    made, rounds, _ = RACES[race]
+    made(node, outside, 7).run(rounds)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize(
-    ("race", "rounds"), [(NewPods, ROUNDS_OF_SOAK), (NextContainers, NEXT_ROUNDS_OF_SOAK)]
-)
-def test_races_by_the_hundred(
-    node: RealNode,
-    tmp_path: Path,
-    outside: Path,
-    race: type[NewPods | NextContainers],
-    rounds: int,
-) -> None:
+@pytest.mark.parametrize("race", ["NewPods", "NextContainers"])
+def test_races_by_the_hundred(node: RealNode, outside: Path, race: str) -> None:
     """With a new seed each time, which is printed with the counts."""
-    race(node, tmp_path, outside, time.time_ns()).run(rounds)
+    made, _, rounds = RACES[race]
+    made(node, outside, time.time_ns()).run(rounds)
 
 
 @pytest.mark.regression
-def test_images_go_where_eight_containers_a_second_begin(node: RealNode, tmp_path: Path) -> None:
+def test_images_go_where_eight_containers_a_second_begin(node: RealNode) -> None:
     """A list takes 0.3 s, so that none is ever younger than the youngest container: all unused
     images go all the same."""
     images = recipes("app", 7)
@@ -250,7 +235,7 @@ def test_images_go_where_eight_containers_a_second_begin(node: RealNode, tmp_pat
     with Proxy(str(node.containerd.socket), socket) as proxy, ThreadPoolExecutor(1) as pool:
         proxy.failpoints["ListContainers"] = Delay(LIST_SECONDS)
         endpoint = proxy.endpoint
-        file = configure(tmp_path, node, imageMinimumGCAge="0s", containerRuntimeEndpoint=endpoint)
+        file = file_of(node, imageMinimumGCAge="0s", containerRuntimeEndpoint=endpoint)
         beginning = pool.submit(begin)
         try:
             record = reclaim(file, *ALONE)

@@ -1,5 +1,7 @@
-"""A runtime that is missing, refuses, hangs or dies, or one of whose shims hangs, is logged; the
-daemon's heartbeat continues, and reclaiming resumes soon after its return."""
+"""A runtime that is missing, refuses, hangs or dies, that answers wrongly, or whose shim hangs: guards
+hold, the record is true, the daemon's heartbeat continues, and reclaiming resumes soon after its
+return.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,23 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from reclaim.cri.client import CriClient
 from reclaim.types import AnsweredLate, RuntimeUnavailable
 from tests.faults.meters import Meters, control_heartbeat
-from tests.nodes.real_node import RealNode
+from tests.faults.proxy import Proxy
+from tests.nodes.faults import ActThenFail, Cut, Fail, Failpoint, Hang
+from tests.nodes.method_faults import SeveralFaults
+from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.loopfs import MIB
+from tests.real_node.oci import BASE, Image, random_layer, write_images
 from tests.real_node.runtime import SANDBOX_IMAGE
-from tests.real_node.steps import configure, plan, relieved, unused_images
-from tests.reclaimd_process import Daemon, came_true, reclaimd, reclaimd_here
+from tests.real_node.steps import file_of, plan, relieved, unused_images
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here
 from tests.stopped import stopped
 
 BACK_SECONDS = 20.0  # ten times the 2 s that it takes at most on an idle machine
@@ -32,11 +40,10 @@ class Outage:
     """A node with an unused image, and a configuration whose mark the disk crosses when `press` is
     called; removing the image relieves it."""
 
-    def __init__(self, node: RealNode, directory: Path) -> None:
-        self.node, self.control = node, str(directory / "control.sock")
+    def __init__(self, node: RealNode) -> None:
+        self.node, self.control = node, str(node.filesystem.directory / "control.sock")
         (self.unused,) = unused_images(node, 1, 20 * MIB)
-        self.configuration = configure(
-            directory,
+        self.configuration = file_of(
             node,
             nodefs=node.filesystem.available_bytes() - 30 * MIB,
             controlSocket=self.control,
@@ -64,7 +71,6 @@ class Outage:
             with Meters(daemon.process.pid, control_heartbeat(self.control)) as meters:
                 yield daemon
                 time.sleep(1.0)
-            assert daemon.stop() == 0
         report = meters.report
         print(report)
         assert report.longest_stall_seconds is not None
@@ -75,9 +81,9 @@ class Outage:
 
 
 @pytest.fixture
-def outage(containerd: RealNode, tmp_path: Path) -> Outage:
+def outage(containerd: RealNode) -> Outage:
     """Before anything happens."""
-    return Outage(containerd, tmp_path)
+    return Outage(containerd)
 
 
 def test_a_missing_runtime_is_logged_once_and_used_within_2_s_of_its_return(
@@ -150,7 +156,7 @@ def test_reclaim_reports_an_unreachable_runtime_in_one_sentence(
         (reclaimd_here, plain),
     ):
         endpoint = f"unix://{path}"
-        file = configure(tmp_path, containerd, nodefs=100 << 30, containerRuntimeEndpoint=endpoint)
+        file = file_of(containerd, nodefs=100 << 30, containerRuntimeEndpoint=endpoint)
         process = run("reclaim", "--config", file)
         assert (process.returncode, process.stderr.count("\n")) == (3, 1)
         assert str(path) in process.stderr
@@ -165,9 +171,7 @@ def test_reclaim_reports_an_unreachable_runtime_in_one_sentence(
 
 
 @pytest.mark.regression
-def test_a_shim_that_hangs_holds_up_nothing_and_keeps_no_unused_image(
-    containerd: RealNode, tmp_path: Path
-) -> None:
+def test_a_shim_that_hangs_holds_up_nothing_and_keeps_no_unused_image(containerd: RealNode) -> None:
     """containerd asks it for the status of its sandbox, which would say which image the sandbox was
     made from. That is known: by the configuration (1.x), or by the pin (2.x, whose status does not
     contain the configuration of images). Whatever it does to the removal of its dead copy, images
@@ -180,7 +184,7 @@ def test_a_shim_that_hangs_holds_up_nothing_and_keeps_no_unused_image(
         node.cri.kill_container(kubelet.run_container(sandbox, "job", app, attempt=attempt))
     spare = unused_images(node, 6, 8 * MIB)
     mark = node.filesystem.available_bytes() + 3 * 8 * MIB
-    file = configure(tmp_path, node, nodefs=mark, removalPatience="2s")
+    file = file_of(node, nodefs=mark, removalPatience="2s")
     (shim,) = node.containerd.monitors()
     with stopped(shim):
         planned = [each["id"] for each in plan(file)["removals"] if each["kind"] == "image"]
@@ -209,3 +213,149 @@ def test_a_deadline_that_containerd_sees_first_has_passed_too(containerd: RealNo
             except RuntimeUnavailable as error:
                 answered, late = str(error), isinstance(error, AnsweredLate)
             assert late or answered == SANDBOX_IMAGE
+
+
+# ---- a containerd behind a faulty proxy
+
+
+UNUSED_IMAGES = 3
+APP = "reclaimd.test/app:1"
+
+
+class ProxiedNode:
+    """A node with a running pod, for all tests of a containerd behind a proxy."""
+
+    configuration: str
+    failpoints: SeveralFaults
+
+    def __init__(self, node: RealNode, outside: Path) -> None:
+        self.node, self.kubelet = node, node.kubelet
+        app = node.import_image(Image(APP, (BASE, random_layer(99, MIB))))
+        self._pod = node.kubelet.pod("web")
+        self._running = node.kubelet.run_container(self._pod, "app", app)
+        self._protected = {app, node.sandbox_image_id}
+        recipes = [
+            Image(f"reclaimd.test/unused/{n}:1", (random_layer(n, 2 * MIB),))
+            for n in range(UNUSED_IMAGES)
+        ]
+        self._tars = write_images(recipes, outside)
+        self.unused = [tar.image_id for tar in self._tars]
+
+    @contextmanager
+    def behind_a_proxy(self) -> Iterator[None]:
+        """With three unused images, which were imported just now."""
+        node = self.node
+        node.containerd.import_images(self._tars, keep=True)
+        assert node.cri.image_ids() == {*self.unused, *self._protected}
+        assert node.cri.container_ids() == {self._running}
+        socket = str(node.containerd.run_directory / "proxy.sock")
+        with Proxy(str(node.containerd.socket), socket) as proxy:
+            self.failpoints = proxy.failpoints
+            self.configuration = file_of(
+                node,
+                containerRuntimeEndpoint=proxy.endpoint,
+                # more than all of them free: every one is removed
+                nodefs=node.filesystem.available_bytes() + 256 * MIB,
+                imageMinimumGCAge="0s",
+                removalPatience="2s",
+            )
+            yield
+            self.failpoints.clear()
+        assert self.kubelet.runs(self._running)
+        assert self._protected <= node.cri.image_ids()
+        for sandbox in node.cri.list_sandboxes():
+            if sandbox.id != self._pod.id:
+                node.cri.stop_sandbox(sandbox.id)
+                node.cri.remove_sandbox(sandbox.id)
+                self.kubelet.forget_pod(sandbox.metadata.uid)
+
+    def unused_left(self) -> set[str]:
+        """The unused images that containerd itself still lists."""
+        return set(self.unused) & self.node.cri.image_ids()
+
+    def reclaim(self) -> Any:
+        """One `reclaimd reclaim`; its record."""
+        return answer(reclaimd_here("reclaim", "--config", self.configuration, "-o", "json"))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedNode]:
+    """Nothing is done to it but through the runtime."""
+    outside = tmp_path_factory.mktemp("images")
+    with running_node(tmp_path_factory.mktemp("shared"), GIB) as node:
+        yield ProxiedNode(node, outside)
+
+
+@pytest.fixture
+def proxied(shared: ProxiedNode) -> Iterator[ProxiedNode]:
+    """The node with its proxy, serving."""
+    with shared.behind_a_proxy():
+        yield shared
+
+
+def streams_lists(node: RealNode) -> bool:
+    """Whether its containerd has the streaming variants of the list calls."""
+    major, minor = node.cri.version().runtime_version.lstrip("v").split(".")[:2]
+    return (int(major), int(minor)) >= (2, 4)
+
+
+TOO_LARGE = Fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "a message larger than max")
+CUT = Cut(grpc.StatusCode.INTERNAL, "stream terminated by RST_STREAM")
+LATE = ActThenFail(grpc.StatusCode.DEADLINE_EXCEEDED, "context deadline exceeded")
+
+
+@pytest.mark.parametrize(
+    ("faults", "told"),
+    [
+        pytest.param({}, None, id="none: the proxy passes everything on"),
+        pytest.param({"RemoveImage": LATE}, None, id="removals that fail after they were done"),
+        pytest.param({"ListContainers": CUT}, "RST_STREAM", id="half of the containers"),
+        pytest.param({"ListImages": CUT}, "RST_STREAM", id="half of the images"),
+        # containerd streams them since 2.4 (KEP-5825)
+        pytest.param(
+            dict.fromkeys(("ListContainers", "ListPodSandbox", "ListImages"), TOO_LARGE),
+            "failed with RESOURCE_EXHAUSTED: a message larger than max",
+            id="lists too large for one message",
+        ),
+    ],
+)
+def test_all_that_may_go_goes_once_or_nothing_does_and_the_next_pass_removes_all(
+    proxied: ProxiedNode, faults: dict[str, Failpoint], told: str | None
+) -> None:
+    """Nothing where a list is not whole; an image that is absent after an error counts as removed,
+    and is not tried twice."""
+    proxied.failpoints.update(faults)
+    record = proxied.reclaim()
+    if told is not None and not (TOO_LARGE in faults.values() and streams_lists(proxied.node)):
+        assert told in record["reason"]
+        assert (record["removals"], proxied.unused_left()) == ([], set(proxied.unused))
+        proxied.failpoints.clear()
+        record = proxied.reclaim()
+    images = [each for each in record["removals"] if each["kind"] == "image"]
+    assert {each["id"]: each["result"] for each in images} == dict.fromkeys(
+        proxied.unused, "removed"
+    )
+    assert record["nominal"]["bytes"] == sum(each["size"] for each in images)
+    assert all(
+        ("deadline" in (each["error"] or "")) is (LATE in faults.values()) for each in images
+    )
+    assert proxied.unused_left() == set()
+    assert proxied.failpoints.calls["RemoveImage"] == UNUSED_IMAGES
+
+
+@pytest.mark.regression
+def test_a_container_whose_removal_hangs_holds_up_nothing_else(proxied: ProxiedNode) -> None:
+    """RemoveContainer is not answered: after the patience images go; when it is
+    answered at last, that is told.
+    """
+    pod = proxied.kubelet.pod("job")
+    older, newest = (proxied.kubelet.run_to_end(pod, "job", APP, attempt=n) for n in range(2))
+    proxied.failpoints["RemoveContainer"] = Hang()
+    with Daemon("--config", proxied.configuration) as daemon:
+        assert came_true(lambda: not proxied.unused_left())
+        assert daemon.logged("is not answered; it is waited for")
+        assert {older, newest} < proxied.node.cri.container_ids()
+        proxied.failpoints.clear()
+        assert came_true(lambda: older not in proxied.node.cri.container_ids())
+        daemon.wait_for(lambda event: "the parked removal has ended" in event["message"])
+    assert newest in proxied.node.cri.container_ids()

@@ -7,12 +7,12 @@ with a scheduler. Nothing else of the product is replaced.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from eviction.configuration.effective import Configuration, load
 from eviction.engine.build import Detection, most_at_work, policies_of
@@ -44,7 +44,7 @@ from eviction.engine.owner import not_begun
 from eviction.engine.periodic import loops
 from eviction.engine.stages import Stages
 from eviction.engine.step import next_deadline, step
-from eviction.engine.world import Pause, World, first_world
+from eviction.engine.world import Pause, first_world
 from eviction.types import Extent
 from reclaim.cri.inventory import Inventory
 from reclaim.evidence.starts import PartAges
@@ -54,32 +54,24 @@ from reclaim.functions.table import FUNCTIONS, PERIODIC_CONTAINERS
 from reclaim.images.records import ImageRecords, Loaded
 from reclaim.kubelet.pods import KubeletPods
 from reclaim.kubelet.pull_records import PullRecords, record_names
-from reclaim.pod_logs.names import LogPaths
 from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.filesystems import FilesystemPaths, Reading
 from signals.interval import ThresholdNotifier, WatchedLevels
 from signals.samplers import MOST_POLLS, Sample
 from signals.types import FilesystemIdentity, FsStats, Poll
-from tests.simulation.machine import Machine
-from tests.simulation.scheduler import Scheduler
-from tests.simulation.services import Directories, Mood, Runtime
+from tests.simulation.services import Directories, Runtime
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
 
 LOOK_WITH_PASSES_SECONDS = 0.25
 LONGEST_WAIT_SECONDS = 60.0
 MOST_TURNS_A_SECOND = 5000
-Fields = tuple[tuple[str, object], ...]
 
 
 @lru_cache(maxsize=64)
-def configured(fields: Fields, kubelet_file: str) -> Configuration:
-    """The configuration with these fields."""
-    given = {
-        name: dict(value) if isinstance(value, tuple) and name.startswith("evictionS") else value
-        for name, value in fields
-    }
-    given = {
-        name: list(value) if isinstance(value, tuple) else value for name, value in given.items()
-    }
+def configured(fields: str, kubelet_file: str) -> Configuration:
+    """The configuration with these fields, a JSON object."""
     base = {
         "kubeletConfig": kubelet_file,
         "rootDirectory": "/node",
@@ -87,26 +79,11 @@ def configured(fields: Fields, kubelet_file: str) -> Configuration:
         "historyFile": "",
         "kubeletEndpoint": "",
     }
-    return load(None, {}, {**base, **given})
+    return load(None, {}, {**base, **json.loads(fields)})
 
 
 class Spins(Exception):
     """The owner of the state turns and turns, and nothing happens."""
-
-
-class Observer(Protocol):
-    """Who looks at each turn."""
-
-    def turned(
-        self, events: list[Event], before: World, after: World, effects: tuple[Effect, ...]
-    ) -> None:
-        """Events were taken in."""
-
-    def begins(self, job: object) -> None:
-        """An effect begins to be carried out."""
-
-    def ends(self, job: object, event: Event) -> None:
-        """It has its answer, which is on its way."""
 
 
 class Sampler:
@@ -173,28 +150,16 @@ class Daemon:
     `saved`: what the last one left.
     """
 
-    def __init__(
-        self,
-        machine: Machine,
-        mood: Mood,
-        clock: Scheduler,
-        rng: Random,
-        observer: Any,
-        configuration: Configuration,
-        log_paths: LogPaths,
-        saved: Saved | None,
-        paused_until: float,
-    ):
+    def __init__(self, run: Run, saved: Saved | None):
+        machine, configuration = run.machine, run.configuration
         self.machine = machine
-        self.clock = clock
+        self.clock = clock = run.clock
         self.ended = False
         self.jobs: dict[object, object] = {}  # by the task that carries it out
-        self._rng = rng
-        self._observer = observer
-        self._mood = mood
-        self.runtime = Runtime(machine, mood, clock, rng, observer)
+        self._run = run
+        self.runtime = Runtime(machine, run.mood, clock, run.rng, run.judge)
         self.runtime.called = self._called
-        self.pods = KubeletPods(Directories(machine, mood, clock, observer), clock)  # type: ignore[arg-type] # as it is used
+        self.pods = KubeletPods(Directories(machine, run.mood, clock, run.judge), clock)  # type: ignore[arg-type] # as it is used
         self.inventory = Inventory(self.runtime, self.pods, clock=clock, sleep=clock.sleep)
         self.records = ImageRecords(
             lambda: {image_id: held.wall for image_id, held in machine.images.items()},
@@ -211,7 +176,6 @@ class Daemon:
             self.inventory, self.pods, self.records, part_ages=self._part_ages, clock=clock
         )
         self._stopping = threading.Event()
-        self._log_paths = log_paths
         self._paths = FilesystemPaths("/node")
         self._samplers: dict[str, Sampler] = {}
         self._waiting: deque[Any] = deque()
@@ -220,7 +184,7 @@ class Daemon:
         self._ticks = 0
         self._inbox: list[Event] = []
         self._turns: tuple[float, int] = (clock.now, 0)
-        now = clock.now
+        now, paused_until = clock.now, run.judge.paused_until
         periodic = PeriodicImages(
             now, self._image_fs_space, lambda: self.world.configuration.extent is Extent.ALL
         )
@@ -269,7 +233,7 @@ class Daemon:
             world = fold(world, event)
         world, effects = step(world)
         self.world = world
-        self._observer.turned(events, before, world, effects)
+        self._run.turned(events, before, world, effects)
         for effect in effects:
             self._hand_out(effect)
         self._begin_waiting()
@@ -318,14 +282,14 @@ class Daemon:
     def _work(self, job: Any) -> None:
         task = self.clock.task
         self.jobs[task] = job
-        self._observer.begins(job)
+        self._run.judge.begins(job)
         try:
             event = self._perform(job)
         except Exception as defect:  # noqa: BLE001 # as the product's owner
             event = not_begun(job, f"{type(defect).__name__}: {defect}")
         del self.jobs[task]
-        self._observer.ends(job, event)
-        draw = self._rng.random()  # on its way to the owner
+        self._run.judge.ends(job, event)
+        draw = self._run.rng.random()  # on its way to the owner
         self.clock.sleep(0.0001 + 0.0005 * draw if draw < 0.97 else 0.06)
         if not self.ended:
             self.clock.at(self.clock.now, lambda: self._answered(event))
@@ -349,7 +313,7 @@ class Daemon:
             case Refresh():
                 return self._refreshed()
             case WriteBack(device=device):
-                self.clock.sleep(8.0 * self._rng.random() ** 4)  # seldom long
+                self.clock.sleep(8.0 * self._run.rng.random() ** 4)  # seldom long
                 return WrittenBack(device)
         raise AssertionError(job)
 
@@ -378,7 +342,7 @@ class Daemon:
             self._part_ages,
             self.clock,
             policies_of(self.world.configuration),
-            self._log_paths,
+            self._run.logs,
             self._stopping,
             facts,
         )
@@ -391,7 +355,7 @@ class Daemon:
         return PullRecords(names, complete_since=0.0, as_of=self.clock.wall())
 
     def _image_fs_space(self) -> tuple[int | None, int | None]:
-        disk = self.machine.disk_of_images()
+        disk = self.machine.disks["/images"]
         return disk.capacity, disk.available()
 
     def _called(self) -> None:

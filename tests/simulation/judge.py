@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from eviction.configuration.effective import Configuration
@@ -36,7 +37,7 @@ from reclaim.types import Kind, PodSandboxState, Reason, Result
 from signals.types import FsLayout
 from tests.simulation.machine import EXITED, HeldImage, Machine, Pod
 from tests.simulation.scheduler import Scheduler
-from tests.simulation.services import READ_DEADLINE_SECONDS, Mood
+from tests.simulation.services import READ_DEADLINE_SECONDS
 
 LOOK_FRESH_SECONDS = 0.05
 LIST_AGE_SECONDS = 0.25
@@ -87,26 +88,39 @@ class Sent:
 @dataclass
 class Judge:
     """The judge of one run, over all lives of its daemon; it is also who
-    watches the simulated runtime.
+    watches the simulated runtime. `say`: where it tells what is removed.
     """
 
     clock: Scheduler
     machine: Machine
-    mood: Mood
     configuration: Configuration
+    say: Callable[[str], None]
     paused_until: float = 0.0
     paused_at: float = 0.0
     stopping: bool = False
     hold_off_until: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
-    job: object = None
-    jobs: dict[object, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._looked: dict[object, Looked] = {}
-        self._check_began: dict[object, float] = {}
         # the moment of the last look
         self._look = self._look_in_vain = self._listed = float("-inf")
+        self._began: dict[int, float] = {}  # device -> when a pass for it last began
+        self._pressed_since: dict[int, float] = {}
+        self._calm_since: dict[int, float] = {}
+        # device -> when something last kept it from being relieved
+        self._dirty_at: dict[int, float] = {}
+        self._removed_ids: set[str] = set()
+        self.tag_changed: dict[str, float] = {}
+        self.pinned_at: dict[str, float] = {}
+        self._read_at: dict[int, float] = {}  # device -> when it was last read
+
+    # ---- a life begins
+
+    def starts(self, hold_off_until: float, jobs: dict[object, object]) -> None:
+        """A new process: what the last one had under way is nobody's any more."""
+        self.hold_off_until, self.stopping, self.jobs = hold_off_until, False, jobs
+        self._looked: dict[object, Looked] = {}
+        self._check_began: dict[object, float] = {}
         self._answered: dict[object, float] = {}  # by the task that was answered
         # how often in a row a pass was seen as it is
         self._stood: dict[str, tuple[object, int]] = {}
@@ -116,44 +130,10 @@ class Judge:
         self._sent: dict[object, Sent] = {}
         self._ledger: dict[str, list[int]] = {}
         self._available: dict[int, int] = {}
-        self._began: dict[int, float] = {}  # device -> when a pass for it last began
-        self._pressed_since: dict[int, float] = {}
-        self._calm_since: dict[int, float] = {}
-        # device -> when something last kept it from being relieved
-        self._dirty_at: dict[int, float] = {}
-        self._removed_ids: set[str] = set()
-        self.tag_changed: dict[str, float] = {}
-        self.pinned_at: dict[str, float] = {}
-        self._pass_began: dict[str, tuple[float, Trigger, bool, bool]] = {}
-        self._read_at: dict[int, float] = {}  # device -> when it was last read
+        self._passes_seen: set[str] = set()
         self._gone_at: dict[str, float] = {}  # image -> when this daemon was told that it has gone
         # when passes ended that have not removed anything
         self._in_vain = deque[float](maxlen=IN_VAIN)
-
-    # ---- a life begins
-
-    def starts(
-        self, configuration: Configuration, hold_off_until: float, jobs: dict[object, object]
-    ) -> None:
-        """A new process: what the last one had under way is nobody's any more."""
-        self.configuration, self.hold_off_until, self.stopping = (
-            configuration,
-            hold_off_until,
-            False,
-        )
-        self.jobs = jobs
-        self._looked.clear()
-        self._check_began.clear()
-        self._under_way.clear()
-        self._sent.clear()
-        self._ledger.clear()
-        self._pass_began.clear()
-        self._answered.clear()
-        self._plan_progress.clear()
-        self._stood.clear()
-        self._available.clear()
-        self._gone_at.clear()
-        self._in_vain.clear()
         self.all_dirty(40.0)
 
     def all_dirty(self, seconds: float = 0.0) -> None:
@@ -198,8 +178,8 @@ class Judge:
             self._booked(before, world)
         if world.passes_begun != before.passes_begun:
             for the in world.passes.values():
-                if the.id not in self._pass_began:
-                    self._pass_begins(the.id, world)
+                if the.id not in self._passes_seen:
+                    self._pass_begins(the)
         for effect in effects:
             if type(effect) is Send:
                 self._sends(effect, world)
@@ -246,15 +226,14 @@ class Judge:
         if found is not None:
             self._began[found[0].device_id] = self.clock.now
 
-    def _pass_begins(self, pass_id: str, world: World) -> None:
-        the = world.passes[pass_id]
+    def _pass_begins(self, the: RunningPass) -> None:
         self.counts["passes"] += 1
-        self._pass_began[pass_id] = the.began_at, the.trigger, the.request.now, the.dry_run
+        self._passes_seen.add(the.id)
         by_itself = the.wanted is None
         if by_itself and self.clock.now < self.hold_off_until - SLACK:
-            raise Violation(f"pass {pass_id} began during the hold-off after the start")
+            raise Violation(f"pass {the.id} began during the hold-off after the start")
         if by_itself and self._paused(the.began_at, now_asked=False):
-            raise Violation(f"pass {pass_id} began during a pause")
+            raise Violation(f"pass {the.id} began during a pause")
 
     def _paused(self, began: float, *, now_asked: bool) -> bool:
         if self.clock.now >= self.paused_until - SLACK:
@@ -421,6 +400,7 @@ class Judge:
             raise Violation(
                 f"{kind} {object_id[:20]} is removed in place of {sent.claim.verdict.id[:20]}"
             )
+        self.say(f"    {kind} {object_id[:20]} is removed")
         self.counts["removals"] += 1
         wrong = ""
         if kind == "image":
@@ -587,7 +567,6 @@ class Judge:
             ledger[2] += stats.inodes_free - then.inodes_free
 
     def _passed(self, record: Pass, world: World) -> None:
-        self._pass_began.pop(record.id, None)
         ledger = self._ledger.pop(record.id, [0, 0, 0])
         gained = record.measured.bytes - record.written_meanwhile.bytes
         if (

@@ -14,9 +14,10 @@ Everything here happens at one moment of virtual time. What takes time is a chai
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from reclaim.evidence.states import PodDirectory
 from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState
@@ -116,7 +117,6 @@ class Starting:
     pod: Pod
     name: str
     image_id: str
-    passed_at: float
     directory_at: float = float("inf")
     mounts: tuple[str, ...] = ()
 
@@ -134,7 +134,6 @@ class Pod:
     rng: Random
     began_at: float
     seen: PodDirectory | None = None
-    gone_at: float = float("inf")
     touched_at: float = 0.0
     back_at: float = 0.0
     sandbox_id: str = ""
@@ -145,9 +144,6 @@ class Pod:
     sandbox_seconds: float = 0.2
     pull_seconds: float = 3.0
     write_bytes: int = 0
-
-
-Removal = Callable[[], bool]
 
 
 class Machine:
@@ -173,11 +169,7 @@ class Machine:
         self.beginnings: list[float] = []
         # (pod, container's name) -> when somebody else did
         self.others_removed_at: dict[tuple[str, str], float] = {}
-        self.lists: tuple[
-            tuple[Container, ...] | None, tuple[PodSandbox, ...] | None, tuple[Image, ...] | None
-        ]
-        self.lists = (None, None, None)
-        self.pulls_failed = 0
+        self._lists: dict[str, tuple[Any, ...]] = {}  # until something changes
         self._made = 0
         self.frees_late_seconds = 0.0
         self.more = more = Random(f"more {rng.getstate()[1][1]}")
@@ -212,35 +204,15 @@ class Machine:
 
     # ---- the tables, as lists
 
-    def listed_containers(self) -> tuple[Container, ...]:
-        containers, sandboxes, images = self.lists
-        if containers is None:
-            containers = tuple(each.listed for each in self.containers.values())
-            self.lists = containers, sandboxes, images
-        return containers
-
-    def listed_sandboxes(self) -> tuple[PodSandbox, ...]:
-        containers, sandboxes, images = self.lists
-        if sandboxes is None:
-            sandboxes = tuple(self.sandboxes.values())
-            self.lists = containers, sandboxes, images
-        return sandboxes
-
-    def listed_images(self) -> tuple[Image, ...]:
-        containers, sandboxes, images = self.lists
-        if images is None:
-            images = tuple(each.listed for each in self.images.values())
-            self.lists = containers, sandboxes, images
-        return images
+    def listed(self, table: str) -> tuple[Any, ...]:
+        """One of them: containers, sandboxes or images."""
+        if table not in self._lists:
+            held = getattr(self, table).values()
+            self._lists[table] = tuple(getattr(each, "listed", each) for each in held)
+        return self._lists[table]
 
     def _changed(self) -> None:
-        self.lists = (None, None, None)
-
-    def disk_of_images(self) -> Disk:
-        return self.disks["/images"]
-
-    def disk_of_containers(self) -> Disk:
-        return self.disks["/containers"]
+        self._lists.clear()
 
     # ---- images
 
@@ -253,9 +225,8 @@ class Machine:
         """An image comes; None if there is no room for it."""
         if tag in self.tags:
             return self.tags[tag]
-        disk = self.disk_of_images()
+        disk = self.disks["/images"]
         if disk.available() < size:
-            self.pulls_failed += 1
             return None
         image_id = self.image_id(int(tag.rpartition(":")[2]) if tag != PAUSE_IMAGE else 0xFFFF)
         if image_id not in self.images:
@@ -326,7 +297,7 @@ class Machine:
             disk.inodes_used -= inodes
 
         if self.frees_late_seconds:
-            self.clock.at(self.clock.now + self.frees_late_seconds, free)
+            self.clock.after(self.frees_late_seconds, free)
         else:
             free()
 
@@ -384,14 +355,14 @@ class Machine:
         pod.began_at = self.clock.now
         pod.seen = PodDirectory(self.clock.wall(), {})
         self._begins()
-        self.clock.at(self.clock.now + pod.sandbox_seconds, lambda: self._sandbox(pod))
+        self.clock.goes(self._lives(pod))
         life = pod.sandbox_seconds + pod.run_seconds + 2 * len(pod.images)
-        self.clock.at(self.clock.now + life, lambda: self.end_pod(pod))
+        self.clock.after(life, lambda: self.end_pod(pod))
 
     def begin_container(self, pod: Pod, tag: str) -> None:
         """A pod that is not new begins one more container."""
         pod.images = (*pod.images, tag)
-        self._next(pod, len(pod.images) - 1)
+        self.clock.goes(self._next(pod, len(pod.images) - 1))
 
     def touch(self, pod: Pod) -> None:
         """The kubelet makes or removes something in the pod's directory, as
@@ -402,7 +373,7 @@ class Machine:
 
     def come_back(self, pod: Pod) -> None:
         """A pod that is gone begins anew under its UID, as a static pod does."""
-        pod.over, pod.gone_at, pod.back_at = False, float("inf"), self.clock.now
+        pod.over, pod.back_at = False, self.clock.now
         pod.attempts.clear()
         self.begin_pod(pod)
 
@@ -414,14 +385,16 @@ class Machine:
         held.listed, held.runs_until = held.listed._replace(state=EXITED), self.clock.now + seconds
         self._changed()
         place = int(held.listed.name[1:])
-        self.clock.at(self.clock.now + 0.05, lambda: self._again(held.pod, place))
+        self.clock.goes(self._again(held.pod, place, 0.05))
 
     def _begins(self) -> None:
         self.beginnings.append(self.clock.now)
         if len(self.beginnings) > 64:
             del self.beginnings[:32]
 
-    def _sandbox(self, pod: Pod) -> None:
+    def _lives(self, pod: Pod) -> Iterator[float]:
+        """Its sandbox, and then its containers."""
+        yield pod.sandbox_seconds
         if pod.over:
             return
         self._made += 1
@@ -430,49 +403,80 @@ class Machine:
             pod.sandbox_id, PodSandboxState.READY, self.wall_ns(), pod.uid, pod.name, "default"
         )
         self._changed()
-        self.clock.at(self.clock.now + 0.02, lambda: self._next(pod, 0))
+        yield from self._next(pod, 0, 0.02)
 
-    def _next(self, pod: Pod, place: int) -> None:
-        """The kubelet looks whether the image of its next container is there."""
-        if pod.over or place >= len(pod.images) or f"c{place}" in pod.attempts:
-            return
-        tag = pod.images[place]
-        image_id = self.tags.get(tag)
-        if image_id is not None:
-            self._passed(pod, place, image_id)
-            return
-
-        def pulled() -> None:
-            if pod.over:
-                return
-            image_id = self.pull(tag, image_size(tag))
+    def _next(self, pod: Pod, place: int, seconds: float = 0.0) -> Iterator[float]:
+        """The kubelet looks whether the image of its next container is there, which is pulled else,
+        until the container is made of it."""
+        if seconds:
+            yield seconds
+        while not self._is_made(pod, place):
+            tag = pod.images[place]
+            image_id = self.tags.get(tag)
             if image_id is None:
-                self.clock.at(self.clock.now + 20.0, lambda: self._next(pod, place))
+                yield pod.pull_seconds
+                if pod.over:
+                    return
+                image_id = self.pull(tag, image_size(tag))
+            if image_id is None:
+                yield 20.0
+            elif (yield from self._makes(pod, place, image_id)):
+                return
             else:
-                self._passed(pod, place, image_id)
+                yield 2.0
 
-        self.clock.at(self.clock.now + pod.pull_seconds, pulled)
+    def _is_made(self, pod: Pod, place: int) -> bool:
+        """Or need not be."""
+        return pod.over or place >= len(pod.images) or f"c{place}" in pod.attempts
 
-    def _passed(self, pod: Pod, place: int, image_id: str) -> None:
+    def _makes(self, pod: Pod, place: int, image_id: str) -> Generator[float, None, bool]:
+        """The image is there. False if one that it needs has gone in between: the kubelet begins
+        anew."""
         name = f"c{place}"
-        making = Starting(pod, name, image_id, self.clock.now, mounts=self._volumes(image_id))
-        for each in (image_id, *making.mounts):
+        making = Starting(pod, name, image_id, mounts=self._volumes(image_id))
+        needed = (image_id, *making.mounts)
+        for each in needed:
             self.starting.setdefault(each, []).append(making)
-        directory, made = (
-            pod.rng.choice((0.0002, 0.001, 0.01)),
-            pod.rng.choice((0.01, 0.03, 0.1, 0.4, 1.5)),
-        )
+        directory = pod.rng.choice((0.0002, 0.001, 0.01))
+        made = pod.rng.choice((0.01, 0.03, 0.1, 0.4, 1.5))
+        yield directory
+        if pod.seen is not None:
+            containers = {**pod.seen.containers, name: self.clock.wall()}
+            pod.seen = PodDirectory(pod.seen.changed, containers)
+            making.directory_at = self.clock.now
+            self._begins()
+        yield made
+        for each in needed:
+            left = self.starting[each]
+            left.remove(making)
+            if not left:
+                del self.starting[each]
+        if pod.over or pod.sandbox_id not in self.sandboxes:
+            return True
+        if not self.images.keys() >= set(needed):
+            return False
+        container_id = self._create(pod, place, making)
+        if place < pod.inits:  # it ends, then the next one begins
+            yield pod.rng.uniform(0.1, 3.0)
+            self.set_state(container_id, EXITED)
+            yield from self._next(pod, place + 1)
+            return True
+        self.clock.goes(self._next(pod, place + 1, 0.01))
+        if pod.crashes > 0:
+            pod.crashes -= 1
+            seconds, again = pod.rng.uniform(1.0, 30.0), pod.rng.choice((0.05, 1.0, 10.0))
+            yield seconds
+            self.set_state(container_id, EXITED)
+            if not pod.over:
+                yield from self._again(pod, place, again)
+        return True
 
-        def directory_made() -> None:
-            if pod.seen is not None:
-                pod.seen = PodDirectory(
-                    pod.seen.changed, {**pod.seen.containers, name: self.clock.wall()}
-                )
-                making.directory_at = self.clock.now
-                self._begins()
-
-        self.clock.at(self.clock.now + directory, directory_made)
-        self.clock.at(self.clock.now + directory + made, lambda: self._create(pod, place, making))
+    def _again(self, pod: Pod, place: int, seconds: float) -> Iterator[float]:
+        """The next attempt of one container alone."""
+        yield seconds
+        image_id = self.tags.get(pod.images[place])
+        if not pod.over and image_id is not None:
+            yield from self._makes(pod, place, image_id)
 
     def _volumes(self, but: str) -> tuple[str, ...]:
         """The images that the next container mounts: one of those that are there, if any."""
@@ -485,19 +489,8 @@ class Machine:
         ]
         return (self.more.choice(others),) if others else ()
 
-    def _create(self, pod: Pod, place: int, making: Starting) -> None:
-        needed = (making.image_id, *making.mounts)
-        for each in needed:
-            left = self.starting[each]
-            left.remove(making)
-            if not left:
-                del self.starting[each]
-        if pod.over or pod.sandbox_id not in self.sandboxes:
-            return
-        # one went in between: this fails, and the kubelet begins anew
-        if not self.images.keys() >= set(needed):
-            self.clock.at(self.clock.now + 2.0, lambda: self._next(pod, place))
-            return
+    def _create(self, pod: Pod, place: int, making: Starting) -> str:
+        """The container; its id."""
         self._made += 1
         container_id = f"{self._made:08x}".ljust(64, "c")
         attempt = pod.attempts.get(making.name, 0)
@@ -515,51 +508,18 @@ class Machine:
             attempt,
             (digests[0] if self.names_by_digest else making.image_id, tag),
         )
-        disk = self.disk_of_containers()
-        held = HeldContainer(
+        disk = self.disks["/containers"]
+        self.containers[container_id] = held = HeldContainer(
             listed, making.image_id, pod, disk, self.clock.now, making.directory_at
         )
         held.mounts = making.mounts
-        self.containers[container_id] = held
         held.bytes = pod.write_bytes if disk.available() > pod.write_bytes else 0
         disk.used += held.bytes
         disk.inodes_used += 4
         self._changed()
         if listed.state is CREATED:
-            self.clock.at(self.clock.now + 0.3, lambda: self.set_state(container_id, RUNNING))
-        self._goes_on(pod, place, container_id)
-
-    def _goes_on(self, pod: Pod, place: int, container_id: str) -> None:
-        """What follows: an init container ends, then the next one begins; another one
-        may crash and begin again.
-        """
-        clock, is_init = self.clock, place < pod.inits
-        if is_init:
-            seconds = pod.rng.uniform(0.1, 3.0)
-
-            def init_ended() -> None:
-                self.set_state(container_id, EXITED)
-                self._next(pod, place + 1)
-
-            clock.at(clock.now + seconds, init_ended)
-            return
-        clock.at(clock.now + 0.01, lambda: self._next(pod, place + 1))
-        if pod.crashes > 0:
-            pod.crashes -= 1
-            seconds, again = pod.rng.uniform(1.0, 30.0), pod.rng.choice((0.05, 1.0, 10.0))
-
-            def crashed() -> None:
-                self.set_state(container_id, EXITED)
-                if not pod.over:
-                    clock.at(clock.now + again, lambda: self._again(pod, place))
-
-            clock.at(clock.now + seconds, crashed)
-
-    def _again(self, pod: Pod, place: int) -> None:
-        """The next attempt of one container alone."""
-        image_id = self.tags.get(pod.images[place])
-        if not pod.over and image_id is not None:
-            self._passed(pod, place, image_id)
+            self.clock.after(0.3, lambda: self.set_state(container_id, RUNNING))
+        return container_id
 
     def end_pod(self, pod: Pod) -> None:
         """It is deleted: everything of it stops, and its directory goes last."""
@@ -573,10 +533,10 @@ class Machine:
         self._changed()
 
         def directory_goes() -> None:
-            pod.seen, pod.gone_at = None, self.clock.now
+            pod.seen = None
             self.pods.pop(pod.uid, None)
 
-        self.clock.at(self.clock.now + pod.rng.choice((0.2, 2.0, 20.0)), directory_goes)
+        self.clock.after(pod.rng.choice((0.2, 2.0, 20.0)), directory_goes)
 
     def collect(self, most: int) -> None:
         """The kubelet's own garbage collection: dead containers of pods that are

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import tempfile
 import traceback
 from collections import Counter, deque
@@ -45,7 +46,7 @@ from tests.simulation.judge import Judge, Violation
 from tests.simulation.machine import GIB, PAUSE_IMAGE, RUNNING, Disk, Machine, Pod, image_size
 from tests.simulation.scheduler import Scheduler, simulated
 from tests.simulation.services import Mood
-from tests.simulation.timeline import PATHS, Entry, Node, node_of, timeline
+from tests.simulation.timeline import CHANGES, PATHS, Entry, Node, node_of, timeline
 
 OVERSEEN_SECONDS = 5.0
 CALM_SECONDS, EPILOGUE_SECONDS = 400, 2001
@@ -53,16 +54,6 @@ DRAIN_SECONDS = 30.0
 KEPT_LINES = 300
 ROW = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
 
-
-CHANGES: dict[str, tuple[tuple[str, object], ...]] = {
-    "": (),
-    "keep": (("keepImages", ("registry.example/app1", "registry.example/app2")),),
-    "keep all": (("keepImages", ("*",)),),
-    "dry run": (("dryRun", True),),
-    "extent all": (("extent", "all"),),
-    "order": (("imageOrder", "lru"), ("parallelRemovals", 3)),
-}
-"""What a reload changes."""
 
 IN_A_PASS = frozenset(
     (
@@ -122,26 +113,29 @@ class Run:
         self.rng = Random(f"calls {seed}")
         self.mood = Mood()
         self.machine = Machine(self.clock, self.rng)
-        self._kubelet_file, self._logs = kubelet_file, logs
-        self._changes: tuple[tuple[str, object], ...] = ()
-        for changes in CHANGES.values():  # read before the run, as that uses threads of its own
-            configured((*self.node.fields, *changes), kubelet_file)
-        self.configuration = self._configuration()
-        self.judge = Judge(self.clock, self.machine, self.mood, self.configuration)
+        self._kubelet_file, self.logs = kubelet_file, logs
+        self._changes = ""
+        for changes in CHANGES:  # read before the run, as that uses threads of its own
+            self._configuration(changes)
+        self.configuration = self._configuration("")
+        self.judge = Judge(self.clock, self.machine, self.configuration, self._line)
         self.daemon: Daemon | None = None
         self._saved: Saved | None = None
         self._hash = hashlib.sha256()
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._devices = 3
         self._quiet = False
-        self._next_pass: list[Entry] = []  # what waits until something is about to go
-        self._next_use: list[Entry] = []  # the same for images
-        self._next_back: list[Entry] = []  # the same for containers of pods that are gone
-        self._next_touch: list[Entry] = []  # the same for images of which a container is being made
-        self._next_plan: list[Entry] = []  # what waits until something is about to be planned
+        self._next_pass = deque[Entry](maxlen=4)  # what waits until something is about to go
+        self._next_plan = deque[Entry](maxlen=4)  # or to be planned
+        self._next = {
+            "use": deque[Entry](maxlen=8),  # until an image is about to go
+            "touch": deque[Entry](maxlen=8),  # and a container is being made of it
+            "pod comes back": deque[Entry](maxlen=4),  # until containers of such pods are
+        }
 
-    def _configuration(self) -> Configuration:
-        return configured((*self.node.fields, *self._changes), self._kubelet_file)
+    def _configuration(self, changes: str) -> Configuration:
+        fields = {**self.node.fields, **CHANGES[changes]}
+        return configured(json.dumps(fields), self._kubelet_file)
 
     # ---- the trace
 
@@ -166,32 +160,6 @@ class Run:
                 elif type(effect) is Plan:
                     self._plans()
         self.judge.turned(events, before, after, effects)
-
-    def begins(self, job: object) -> None:
-        self.judge.begins(job)
-
-    def ends(self, job: object, event: Event) -> None:
-        self.judge.ends(job, event)
-
-    # what the runtime tells its watcher
-    def lists(self, method: str) -> None:
-        self.judge.lists(method)
-
-    def looks(self) -> None:
-        self.judge.looks()
-
-    def looks_in_vain(self) -> None:
-        self.judge.looks_in_vain()
-
-    def answers(self) -> None:
-        self.judge.answers()
-
-    def sending(self) -> object:
-        return self.judge.sending()
-
-    def removes(self, kind: str, object_id: str, sent: object) -> None:
-        self._line(f"    {kind} {object_id[:20]} is removed")
-        self.judge.removes(kind, object_id, sent)
 
     # ---- the run
 
@@ -255,7 +223,7 @@ class Run:
         machine.pull(PAUSE_IMAGE, image_size(PAUSE_IMAGE))
         for number in range(0, self.node.images, 3):
             tag = f"registry.example/app{number % 7}:{number}"
-            if machine.disk_of_images().available() > 0.25 * capacity:
+            if machine.disks["/images"].available() > 0.25 * capacity:
                 machine.pull(tag, image_size(tag))
         self._start()
         self._oversee()
@@ -263,27 +231,16 @@ class Run:
     def _start(self) -> None:
         if self.daemon is not None:
             return
-        configuration = self.configuration = self._configuration()
-        hold_off = self.clock.now + configuration.hold_off_seconds
-        daemon = Daemon(
-            self.machine,
-            self.mood,
-            self.clock,
-            self.rng,
-            self,
-            configuration,
-            self._logs,
-            self._saved,
-            self.judge.paused_until,
-        )
-        self.daemon = daemon
-        self.judge.starts(configuration, hold_off, daemon.jobs)
+        self.judge.configuration = self.configuration = self._configuration(self._changes)
+        self.daemon = daemon = Daemon(self, self._saved)
+        hold_off = self.clock.now + self.configuration.hold_off_seconds
+        self.judge.starts(hold_off, daemon.jobs)
         self._line("the daemon starts")
 
     def _oversee(self) -> None:
         if self.daemon is not None:
             self.judge.looks_over(self.daemon.world)
-        self.clock.at(self.clock.now + OVERSEEN_SECONDS, self._oversee)
+        self.clock.after(OVERSEEN_SECONDS, self._oversee)
 
     def _calm(self) -> None:
         """From now on nothing goes wrong, and nothing presses that was not there."""
@@ -299,7 +256,7 @@ class Run:
         self.machine.frees_late_seconds = 0.0
         for disk in self.machine.disks.values():
             disk.fills(0.0, 0.0)
-        self._changes = ()
+        self._changes = ""
         self._start()
         self._reconfigured()
         self._paused(0.0)
@@ -325,7 +282,7 @@ class Run:
         self.clock.at(now, in_force)
 
     def _reconfigured(self) -> None:
-        self.configuration = self._configuration()
+        self.configuration = self._configuration(self._changes)
         if self.daemon is not None and not self.judge.stopping:
             self.daemon.post(Reconfigured(self.configuration))
             daemon = self.daemon
@@ -350,10 +307,10 @@ class Run:
         if self._quiet:
             return
         if waits and entry.kind in IN_A_PASS and entry.number % 4:
-            self._next_pass = [*self._next_pass[-3:], entry]
+            self._next_pass.append(entry)
             return
         if waits and entry.kind in IN_A_PLAN and entry.number % 4:
-            self._next_plan = [*self._next_plan[-3:], entry]
+            self._next_plan.append(entry)
             return
         if entry.kind != "pod":
             self._line(f"-- {entry.kind} {entry.seconds:.3f} {entry.what}")
@@ -367,31 +324,21 @@ class Run:
         match entry.kind:
             case "pod":
                 tags, inits, crashes, sandbox, pull, write = what
-                pod = Pod(
-                    f"uid-{entry.number:x}",
-                    f"p{entry.number:x}",
-                    tags,  # type: ignore[arg-type]
-                    inits,  # type: ignore[arg-type]
-                    Random(entry.number),
-                    now,
-                    crashes=crashes,  # type: ignore[arg-type]
-                    run_seconds=entry.seconds,
-                    sandbox_seconds=sandbox,  # type: ignore[arg-type]
-                    pull_seconds=pull,  # type: ignore[arg-type]
-                    write_bytes=write,  # type: ignore[arg-type]
-                )
                 self.judge.counts["pods"] += 1
+                pod = self._pod(entry.number, tags, inits)
+                pod.crashes, pod.run_seconds, pod.write_bytes = crashes, entry.seconds, write
+                pod.sandbox_seconds, pod.pull_seconds = sandbox, pull
                 machine.begin_pod(pod)
             case "fill":
-                disk, rate = machine.disks[first], float(what[1])  # type: ignore[arg-type]
+                disk, rate = machine.disks[first], what[1] * GIB
                 most = 0.9 * disk.available()
                 disk.fills(rate, min(entry.seconds, most / rate))
                 if entry.number % 5:  # else it stays
-                    clock.at(now + entry.seconds + entry.number % 240, lambda: disk.is_freed(0.9))
+                    clock.after(entry.seconds + entry.number % 240, lambda: disk.is_freed(0.9))
             case "presses":
-                self._presses(machine.disks[first], what[1], entry.seconds)  # type: ignore[arg-type]
+                self._presses(machine.disks[first], what[1], entry.seconds)
             case "others free":
-                machine.disks[first].is_freed(what[1])  # type: ignore[arg-type]
+                machine.disks[first].is_freed(what[1])
             case "slow":
                 mood.factor, mood.factor_until = first, now + entry.seconds
             case "errors":
@@ -419,7 +366,7 @@ class Run:
                 mood.look_seconds, mood.look_until = first, now + entry.seconds
             case "directories are others":
                 mood.directories = first
-                clock.at(now + entry.seconds, lambda: setattr(mood, "directories", ""))
+                clock.after(entry.seconds, lambda: setattr(mood, "directories", ""))
             case "pause":
                 self._paused(entry.seconds)
             case "pause unknown":
@@ -427,17 +374,13 @@ class Run:
             case "resume":
                 self._paused(0.0)
             case "reload":
-                self._changes = CHANGES[first]
+                self._changes = first
                 self._reconfigured()
                 if first and entry.seconds:
                     back = entry._replace(what=("",), number=0)
-                    clock.at(now + entry.seconds, lambda: self._happens(back))
-            case "use":
-                self._next_use = [*self._next_use[-7:], entry]
-            case "touch":
-                self._next_touch = [*self._next_touch[-7:], entry]
-            case "pod comes back":
-                self._next_back = [*self._next_back[-3:], entry]
+                    clock.after(entry.seconds, lambda: self._happens(back))
+            case "use" | "touch" | "pod comes back":
+                self._next[entry.kind].append(entry)
             case "said to have exited":
                 running = [
                     container_id
@@ -457,12 +400,12 @@ class Run:
                 self._requested(first)
             case "kill":
                 self._gone()
-                clock.at(now + entry.seconds, self._start)
+                clock.after(entry.seconds, self._start)
             case "stop":
                 if self.daemon is not None and not self.judge.stopping:
                     self.daemon.stop()
                     clock.at(now, lambda: setattr(self.judge, "stopping", True))
-                    clock.at(now + 0.1, lambda: self._drained(now + DRAIN_SECONDS, entry.seconds))
+                    clock.after(0.1, lambda: self._drained(now + DRAIN_SECONDS, entry.seconds))
             case "clock is set":
                 clock.wall_offset += first
             case "mount":
@@ -472,14 +415,7 @@ class Run:
                 image_id = machine.pull(tag, image_size(tag) // 4, preloaded=True)
                 # a pod uses it for a while, and the kubelet need not pull it
                 if image_id is not None:
-                    pod = Pod(
-                        f"uid-{entry.number:x}",
-                        f"p{entry.number:x}",
-                        (tag,),
-                        0,
-                        Random(entry.number),
-                        now,
-                    )
+                    pod = self._pod(entry.number, (tag,))
                     pod.run_seconds = 90.0
                     machine.begin_pod(pod)
             case "tag":
@@ -505,51 +441,55 @@ class Run:
                     clock.at(now, lambda: setattr(self.judge, "hold_off_until", now))
             case "frees late":
                 machine.frees_late_seconds = first
-                clock.at(now + entry.seconds, lambda: setattr(machine, "frees_late_seconds", 0.0))
+                clock.after(entry.seconds, lambda: setattr(machine, "frees_late_seconds", 0.0))
             case "kubelet collects":
                 machine.collect(first)
             case _:
                 raise AssertionError(entry.kind)
+
+    def _pod(self, number: int, tags: tuple[str, ...], inits: int = 0) -> Pod:
+        """A pod that can begin now."""
+        uid, name = f"uid-{number:x}", f"p{number:x}"
+        return Pod(uid, name, tags, inits, Random(number), self.clock.now)
 
     def _presses(self, disk: Disk, below: float, seconds: float) -> None:
         """Others write until a little less is available than the mark, which is not urgent."""
         missing = disk.available() - (self.judge.mark() - below) * disk.capacity
         if missing > 0:
             disk.fills(missing / 0.01, 0.01)
-            self.clock.at(self.clock.now + seconds, lambda: disk.is_freed(0.2))
+            self.clock.after(seconds, lambda: disk.is_freed(0.2))
 
     def _others_press(self, but: Disk | None) -> None:
         """In a moment, every filesystem but this one."""
         for disk in {
             disk.device: disk for disk in self.machine.disks.values() if disk is not but
         }.values():
-            self.clock.at(self.clock.now + 0.5, lambda disk=disk: self._presses(disk, 0.02, 60.0))  # type: ignore[misc]
+            self.clock.after(0.5, lambda disk=disk: self._presses(disk, 0.02, 60.0))  # type: ignore[misc]
 
     def _checked(self, effect: Check) -> None:
         """An object is about to be removed: now happens what has waited for
         that, within the next moments.
         """
         if self._next_pass and not effect.claim.dry_run:
-            entry, later = self._next_pass.pop(0), self._later(effect)
+            entry, later = self._next_pass.popleft(), self._later(effect)
             # it is checked next
             if entry.kind == "pin" and later and later[0] in self.machine.images:
                 entry = entry._replace(what=(int(later[0][7:15], 16), True))
             seconds = (0.02, 0.4)[entry.number % 2] * (entry.number % 997) / 997
-            self.clock.at(self.clock.now + seconds, lambda: self._happens(entry, waits=False))
-        if self._next_use and effect.claim.verdict.kind == Kind.IMAGE:
-            use = self._next_use.pop(0)
+            self.clock.after(seconds, lambda: self._happens(entry, waits=False))
+        if self._next["use"] and effect.claim.verdict.kind == Kind.IMAGE:
+            use = self._next["use"].popleft()
             seconds = (0.004, 0.01, 0.02, 0.1)[use.number % 4] * (use.number % 997) / 997
             # it, or one of the next
             later = [effect.claim.verdict.id, *self._later(effect)][: 1 + use.number % 3]
-            self.clock.at(self.clock.now + seconds, lambda: self._used(use, later[-1]))
+            self.clock.after(seconds, lambda: self._used(use, later[-1]))
         making = self.machine.starting.get(effect.claim.verdict.id)
-        if self._next_touch and making:
-            pod, touch = making[0].pod, self._next_touch.pop(0)
-            self.clock.at(
-                self.clock.now + 0.008 * (touch.number % 997) / 997, lambda: self.machine.touch(pod)
-            )
+        if self._next["touch"] and making:
+            pod, touch = making[0].pod, self._next["touch"].popleft()
+            soon = 0.008 * (touch.number % 997) / 997
+            self.clock.after(soon, lambda: self.machine.touch(pod))
             self.judge.counts["touched"] += 1
-        if self._next_back and effect.claim.verdict.kind == Kind.CONTAINER:
+        if self._next["pod comes back"] and effect.claim.verdict.kind == Kind.CONTAINER:
             self._comes_back(effect)
 
     def _later(self, effect: Check) -> list[str]:
@@ -570,7 +510,7 @@ class Run:
     def _plans(self) -> None:
         """Something is about to be planned: now happens what has waited for that."""
         if self._next_plan:
-            entry = self._next_plan.pop(0)
+            entry = self._next_plan.popleft()
             self.clock.at(self.clock.now, lambda: self._happens(entry, waits=False))
 
     def _comes_back(self, effect: Check) -> None:
@@ -580,9 +520,9 @@ class Run:
             held.pod for each in later if (held := containers.get(each)) and held.pod.seen is None
         ]
         if gone:
-            entry = self._next_back.pop(0)
-            self._line(f"-- pod {gone[entry.number % len(gone)].name} comes back")
-            self.machine.come_back(gone[entry.number % len(gone)])
+            pod = gone[self._next["pod comes back"].popleft().number % len(gone)]
+            self._line(f"-- pod {pod.name} comes back")
+            self.machine.come_back(pod)
             self.judge.counts["pods back"] += 1
 
     def _used(self, entry: Entry, image_id: str) -> None:
@@ -604,9 +544,9 @@ class Run:
             machine.begin_container(pod, tag)
             if which % 3:  # its directory is touched once that of the container is there
                 touched = 0.011 * (which % 101) / 100
-                self.clock.at(self.clock.now + touched, lambda: machine.touch(pod))
+                self.clock.after(touched, lambda: machine.touch(pod))
         else:
-            pod = Pod(f"uid-{which:x}", f"p{which:x}", (tag,), 0, Random(which), self.clock.now)
+            pod = self._pod(which, (tag,))
             pod.sandbox_seconds = 0.02 + 0.2 * (which % 7)
             machine.begin_pod(pod)
         self.judge.counts["uses"] += 1
@@ -617,11 +557,11 @@ class Run:
         if daemon is None or not self.judge.stopping:
             return
         if self.clock.now < until and sent_claims(daemon.world.removals):
-            self.clock.at(self.clock.now + 0.25, lambda: self._drained(until, down_seconds))
+            self.clock.after(0.25, lambda: self._drained(until, down_seconds))
             return
         self._gone()
         self.judge.stopping = False
-        self.clock.at(self.clock.now + down_seconds, self._start)
+        self.clock.after(down_seconds, self._start)
 
     def _requested(self, which: str) -> None:
         if self.daemon is None or self.judge.stopping:
@@ -636,7 +576,7 @@ class Run:
         )
         self._post(wanted)
         if which == "withdrawn":
-            self.clock.at(self.clock.now + 0.5, lambda: self._post(Withdrawn(wanted)))
+            self.clock.after(0.5, lambda: self._post(Withdrawn(wanted)))
 
     def _mounted(self, path: str, seconds: float) -> None:
         """Another filesystem is mounted there, and goes again."""
@@ -652,7 +592,7 @@ class Run:
             machine.disks[path] = before
             self.judge.all_dirty(40.0)
 
-        self.clock.at(self.clock.now + seconds, unmounted)
+        self.clock.after(seconds, unmounted)
 
 
 def told(event: Event) -> str:

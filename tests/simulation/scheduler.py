@@ -95,6 +95,16 @@ class Scheduler:
         self._number += 1
         heappush(self._heap, (max(self.now, time), self._number, what))
 
+    def after(self, seconds: float, what: Callable[[], None]) -> None:
+        """The same, in so many seconds from now."""
+        self.at(self.now + seconds, what)
+
+    def goes(self, story: Iterator[float]) -> None:
+        """Has a story go on, from now: so many seconds pass after each number that it yields."""
+        for seconds in story:
+            self.after(seconds, lambda: self.goes(story))
+            return
+
     def run(self, until: float) -> None:
         """Everything up to this time happens. Raises what a task raises."""
         self.until = until
@@ -243,9 +253,6 @@ class _Lock:
         self._held = False
         if self._waiting:
             self._waiting.popleft()()
-
-    def locked(self) -> bool:
-        return self._held
 
     def __enter__(self) -> bool:
         return self.acquire()

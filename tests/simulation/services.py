@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from reclaim.cri.status import CallError, Code
 from reclaim.evidence.states import PodDirectory, PodStates, RootIdentity, Why, distrust
@@ -36,33 +36,14 @@ from reclaim.types import (
 from tests.simulation.machine import PAUSE_IMAGE, Machine
 from tests.simulation.scheduler import Scheduler
 
+if TYPE_CHECKING:
+    from tests.simulation.judge import Judge
+
 READ_DEADLINE_SECONDS = 10.0
 DIRECTORY_SECONDS = 2.0
 OURS, ANOTHER = RootIdentity((1, 2), (1, 3)), RootIdentity((1, 2), (7, 2))
 
 ERROR, DONE_AND_ERROR, PRETENDS, NO_ANSWER = "error", "done and error", "pretends", "no answer"
-
-
-class Watcher(Protocol):
-    """Who judges what is done."""
-
-    def lists(self, method: str) -> None:
-        """A list of everything is answered as of now."""
-
-    def looks(self) -> None:
-        """The directories are read as of now."""
-
-    def looks_in_vain(self) -> None:
-        """They are not the kubelet's, or do not answer."""
-
-    def answers(self) -> None:
-        """A read of who runs now is answered as of now."""
-
-    def removes(self, kind: str, object_id: str, sent: object) -> None:
-        """Something is about to be removed now. `sent`: what `sending` has returned."""
-
-    def sending(self) -> object:
-        """Which effect is carried out by who runs now."""
 
 
 @dataclass(slots=True)
@@ -92,15 +73,12 @@ class Mood:
 class Runtime:
     """Both services. `faults`: how many calls went wrong."""
 
-    def __init__(
-        self, machine: Machine, mood: Mood, clock: Scheduler, rng: Random, watcher: Watcher
-    ):
+    def __init__(self, machine: Machine, mood: Mood, clock: Scheduler, rng: Random, judge: Judge):
         self._machine = machine
         self._mood = mood
         self._clock = clock
         self._rng = rng
-        self._watcher = watcher
-        self.calls = 0
+        self._judge = judge
         self.faults = 0
         self.called: Callable[[], None] = lambda: None
 
@@ -121,7 +99,6 @@ class Runtime:
     def _read(self, deadline: float = READ_DEADLINE_SECONDS) -> None:
         """A read is on its way; raises what becomes of it."""
         mood, clock = self._mood, self._clock
-        self.calls += 1
         if clock.now < mood.away_until:
             self.faults += 1
             clock.sleep(0.0005)
@@ -140,7 +117,7 @@ class Runtime:
             if self._rng.random() < 0.5:
                 raise RequestRefused("unknown: an error of its own")
             raise ConnectionLost("the connection was lost")
-        self._watcher.answers()
+        self._judge.answers()
 
     def _list(self) -> None:
         """The same for a list, which may hang."""
@@ -172,19 +149,19 @@ class Runtime:
 
     def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> tuple[Container, ...]:
         self._list()
-        found = self._machine.listed_containers()
+        found = self._machine.listed("containers")
         if sandbox_id or pod_uid:
             found = tuple(
                 c for c in found if sandbox_id in ("", c.sandbox_id) and pod_uid in ("", c.pod_uid)
             )
         else:
-            self._watcher.lists("containers")
+            self._judge.lists("containers")
         self._answered()
         return found
 
     def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
         self._list()
-        found = self._machine.listed_sandboxes()
+        found = self._machine.listed("sandboxes")
         self._answered()
         return found
 
@@ -240,8 +217,8 @@ class Runtime:
 
     def list_images(self) -> tuple[Image, ...]:
         self._list()
-        found = self._machine.listed_images()
-        self._watcher.lists("images")
+        found = self._machine.listed("images")
+        self._judge.lists("images")
         self._answered()
         return found
 
@@ -264,8 +241,7 @@ class Runtime:
     # ---- removals: without a deadline
 
     def _remove(self, kind: str, object_id: str, act: Callable[[], bool]) -> bool:
-        mood, clock, watcher = self._mood, self._clock, self._watcher
-        self.calls += 1
+        mood, clock, judge = self._mood, self._clock, self._judge
         if clock.now < mood.away_until:
             self.faults += 1
             clock.sleep(0.0005)
@@ -290,14 +266,14 @@ class Runtime:
             way = self._rng.choice((ERROR, DONE_AND_ERROR))
         if clock.now < mood.frozen_until:
             before = max(before, mood.frozen_until - clock.now)
-        sent, done = watcher.sending(), [True]
+        sent, done = judge.sending(), [True]
 
         def happens() -> None:
             if way not in (ERROR, PRETENDS):
-                watcher.removes(kind, object_id, sent)
+                judge.removes(kind, object_id, sent)
                 done[0] = act()
 
-        clock.at(clock.now + before, happens)
+        clock.after(before, happens)
         clock.sleep(before + after)
         if way == NO_ANSWER:
             clock.sleep(NO_ANSWER_SECONDS)
@@ -314,11 +290,11 @@ class Directories:
 
     path = "/var/lib/kubelet/pods"
 
-    def __init__(self, machine: Machine, mood: Mood, clock: Scheduler, watcher: Watcher):
+    def __init__(self, machine: Machine, mood: Mood, clock: Scheduler, judge: Judge):
         self._machine = machine
         self._mood = mood
         self._clock = clock
-        self._watcher = watcher
+        self._judge = judge
 
     def _look(self) -> bool:
         """A look is on its way; whether it is answered in time."""
@@ -343,9 +319,9 @@ class Directories:
         kind = self._mood.directories
         found = {uid: pod.seen for uid, pod in self._machine.pods.items() if pod.seen is not None}
         if not kind and answered:
-            self._watcher.looks()
+            self._judge.looks()
         else:
-            self._watcher.looks_in_vain()
+            self._judge.looks_in_vain()
         self._look()
         if not answered or kind == "missing":
             return None

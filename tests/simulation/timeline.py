@@ -6,15 +6,20 @@ Each entry says everything about itself, so that a run of fewer entries is a run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import yaml
 
 from tests.simulation.machine import GIB, MIB
-from tests.simulation.services import DONE_AND_ERROR, ERROR, NO_ANSWER, PRETENDS
 
 PATHS = ("/node", "/images", "/containers")
+ODDS = yaml.safe_load(Path(__file__).with_name("odds.yaml").read_text(encoding="utf-8"))
+RARE: dict[str, dict[str, Any]] = ODDS["mishaps"]
+CHANGES: dict[str, dict[str, Any]] = ODDS["changes"]
 FAVOURITES, FAVOURITES_AN_HOUR = 3, 40.0
 BAD_SECONDS = 360.0
 
@@ -28,7 +33,7 @@ class Entry(NamedTuple):
     kind: str
     seconds: float = 0.0
     number: int = 0
-    what: tuple[object, ...] = ()
+    what: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         lasts = f" for {self.seconds:.3f} s" if self.seconds else ""
@@ -42,39 +47,33 @@ class Node:
     layout: str
     capacity: int
     images: int
-    fields: tuple[tuple[str, object], ...]
+    fields: dict[str, object]
     others_at_start: float
-    dry_run: bool = False
+
+
+def drawn(rng: Random, odds: Any) -> Any:
+    """What a seed draws, as `odds.yaml` says."""
+    match odds:
+        case list():
+            return rng.choice(odds)
+        case {"chance": share}:
+            return rng.random() < share
+        case {"between": [first, end]}:
+            return rng.randrange(first, end)
+    return odds
 
 
 def node_of(seed: int) -> Node:
     """What does not change in a run."""
     rng = Random(f"node {seed}")
     layout = rng.choice(("single", "single", "dedicated", "split"))
-    fields: list[tuple[str, object]] = [
-        ("parallelRemovals", rng.choice((1, 2, 2, 4))),
-        ("removalPatience", rng.choice(("5s", "30s"))),
-        ("extent", "enough"),
-        ("imageMinimumGCAge", rng.choice(("0s", "30s", "2m"))),
-        ("holdOffForNewPods", rng.choice(("0.5s", "1s"))),
-        ("holdOffAfterStart", rng.choice(("0s", "1m"))),
-        ("periodicGC", rng.random() < 0.3),
-        ("pollFloor", "50ms"),
-        ("pollCeiling", rng.choice(("10s", "30s"))),
-        ("imageOrder", rng.choice(("lru", "cost"))),
-        ("margin", rng.choice(("5%", "10%"))),
-    ]
+    fields = {name: drawn(rng, odds) for name, odds in ODDS["fields"].items()}
     if rng.random() < 0.3:
-        fields += [
-            ("evictionSoft", (("imagefs.available", "30%"), ("nodefs.available", "30%"))),
-            ("evictionSoftGracePeriod", (("imagefs.available", "1m"), ("nodefs.available", "1m"))),
-        ]
+        fields |= ODDS["soft"]
     if Random(f"limits {seed}").random() < 0.3:  # only the guard keeps what the kubelet goes by
-        fields.append(("maximumDeadContainersPerContainer", 0))
+        fields["maximumDeadContainersPerContainer"] = 0
     capacity = rng.choice((40, 60, 100)) * GIB
-    return Node(
-        layout, capacity, rng.choice((20, 40, 60)), tuple(fields), rng.choice((0.3, 0.5, 0.6))
-    )
+    return Node(layout, capacity, rng.choice((20, 40, 60)), fields, rng.choice((0.3, 0.5, 0.6)))
 
 
 def _pods(rng: Random, seconds: float, images: int, most_written: int = 800 * MIB) -> list[Entry]:
@@ -104,77 +103,6 @@ def _pods(rng: Random, seconds: float, images: int, most_written: int = 800 * MI
             )
         at += rng.expovariate(a_minute / 60)
     return found
-
-
-Make = Callable[[Random], tuple[float, tuple[object, ...]]]
-"""How long something lasts, and what it is."""
-
-
-def _seconds(rng: Random, *choices: float) -> float:
-    return rng.choice(choices) * rng.uniform(0.5, 1.5)
-
-
-RARE: dict[str, tuple[float, Make]] = {
-    # how often an hour, and what
-    "fill": (
-        4.0,
-        lambda r: (
-            _seconds(r, 5, 30, 120, 600),
-            (r.choice(PATHS), r.choice((0.02, 0.1, 0.5, 1.5)) * GIB),
-        ),
-    ),
-    "others free": (5.0, lambda r: (0.0, (r.choice(PATHS), r.choice((0.3, 0.7, 1.0))))),
-    "slow": (2.0, lambda r: (_seconds(r, 10, 60, 300), (r.choice((5.0, 30.0, 300.0)),))),
-    "errors": (1.5, lambda r: (_seconds(r, 5, 60, 300), (r.choice((0.05, 0.3, 1.0)),))),
-    "away": (1.0, lambda r: (_seconds(r, 0.3, 3, 60), ())),
-    "frozen": (0.7, lambda r: (_seconds(r, 3, 20, 120), ())),
-    "removal hangs": (
-        3.0,
-        lambda r: (
-            _seconds(r, 3, 20, 100, 700),
-            (r.choice(("", ERROR, NO_ANSWER, DONE_AND_ERROR)),),
-        ),
-    ),
-    "lie": (4.0, lambda r: (0.0, (r.choice((PRETENDS, ERROR, DONE_AND_ERROR, "no status")),))),
-    "runtime restarts": (0.7, lambda r: (_seconds(r, 0.2, 2, 20), (r.randrange(3),))),
-    "filesystem hangs": (1.0, lambda r: (_seconds(r, 1, 5, 60, 600), (r.choice(PATHS),))),
-    "slow looks": (0.7, lambda r: (_seconds(r, 30, 300), (r.choice((0.01, 0.06, 1.1, 3.0)),))),
-    "directories are others": (
-        0.7,
-        lambda r: (_seconds(r, 5, 60, 300), (r.choice(("empty", "missing")),)),
-    ),
-    "pause": (0.7, lambda r: (_seconds(r, 5, 60, 600), ())),
-    "resume": (0.7, lambda r: (0.0, ())),
-    "pause unknown": (0.3, lambda r: (_seconds(r, 5, 60), ())),
-    "reload": (
-        4.0,
-        lambda r: (
-            _seconds(r, 5, 60),
-            (r.choice(("", "keep", "keep all", "dry run", "extent all", "order")),),
-        ),
-    ),
-    "presses": (
-        12.0,
-        lambda r: (_seconds(r, 20, 60, 200), (r.choice(PATHS), r.choice((0.002, 0.01, 0.03)))),
-    ),
-    "use": (120.0, lambda r: (0.0, (r.random() < 0.8,))),
-    "touch": (30.0, lambda r: (0.0, ())),
-    "pod comes back": (8.0, lambda r: (0.0, ())),
-    "said to have exited": (6.0, lambda r: (_seconds(r, 5, 60, 300), ())),
-    "list hangs": (1.0, lambda r: (_seconds(r, 3, 30, 100, 300), ())),
-    "look": (10.0, lambda r: (0.0, ())),
-    "request": (1.5, lambda r: (0.0, (r.choice(("dry run", "enough", "now", "withdrawn")),))),
-    "kill": (0.7, lambda r: (_seconds(r, 1, 10, 100), ())),
-    "stop": (0.4, lambda r: (_seconds(r, 1, 10), ())),
-    "clock is set": (0.3, lambda r: (0.0, (r.choice((-3600.0, -5.0, 5.0, 3600.0)),))),
-    "mount": (0.5, lambda r: (_seconds(r, 20, 300, 1200), (r.choice(("/images", "/containers")),))),
-    "preload": (2.0, lambda r: (0.0, (r.randrange(1000, 1008),))),
-    "tag": (2.0, lambda r: (0.0, (r.randrange(60), r.randrange(60)))),
-    "pin": (1.0, lambda r: (0.0, (r.randrange(60), r.random() < 0.5))),
-    "image goes": (2.0, lambda r: (0.0, (r.randrange(60),))),
-    "kubelet healthy": (2.0, lambda r: (0.0, ())),
-    "frees late": (1.0, lambda r: (_seconds(r, 300, 1000), (r.choice((0.1, 0.5, 3.0)),))),
-}
 
 
 def timeline(seed: int, hours: float) -> list[Entry]:
@@ -207,15 +135,18 @@ def _bad(rng: Random, seconds: float, images: int) -> list[Entry]:
     often = {"fill": (2, 4), "others free": (2, 4), "presses": (0, 1, 4, 8)}
     found = _pods(rng, seconds, images)
     favourites = rng.sample(sorted(RARE), k=FAVOURITES)
-    for kind, (an_hour, make) in RARE.items():
-        an_hour *= rng.choice(often.get(kind, (0.0, 1.0, 2.0, 4.0, 8.0)))
+    for kind, odds in RARE.items():
+        an_hour = odds["an_hour"] * rng.choice(often.get(kind, (0.0, 1.0, 2.0, 4.0, 8.0)))
         if kind in favourites:
             an_hour = max(an_hour, FAVOURITES_AN_HOUR)
         if not an_hour:
             continue
         at = rng.expovariate(an_hour / 3600)
         while at < seconds:
-            lasts, what = make(rng)
+            lasts = (
+                drawn(rng, odds["seconds"]) * rng.uniform(0.5, 1.5) if "seconds" in odds else 0.0
+            )
+            what = tuple(drawn(rng, each) for each in odds.get("what", ()))
             found.append(Entry(at, kind, lasts, rng.randrange(1 << 30), what))
             at += rng.expovariate(an_hour / 3600)
     return found

@@ -20,6 +20,8 @@ class CriCalls:
         options = [
             ("grpc.default_authority", "localhost"),
             ("grpc.max_receive_message_length", _LARGE_BYTES),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 500),
             # else it takes over the connection to a server that was restarted
             ("grpc.use_local_subchannel_pool", 1),
         ]

@@ -17,8 +17,7 @@ from reclaim.cri import cri_pb2 as pb
 from tests.background import Background
 from tests.faults.matrix.table import Kind
 from tests.nodes.full_runtime import FullRuntime
-from tests.nodes.pod_maker import Answer, PodMaker
-from tests.nodes.small_node import APP, DEAD_SECONDS, MIB, SmallNode
+from tests.nodes.small_node import APP, DEAD_SECONDS, MIB, Pod, SmallNode
 
 SMALL_BYTES = 64 << 10
 # never used: no image that is pulled fills the disk within a minute, so nothing is in a hurry
@@ -45,20 +44,6 @@ class _Runtime(FullRuntime):
         return answer
 
 
-class _DirectPodMaker(PodMaker):
-    """Calls the runtime's functions, without its socket, and makes no directories: those
-    of pods may be what fails.
-    """
-
-    def __init__(self, node: SmallNode) -> None:
-        super().__init__(node.endpoint, "/nowhere")
-        self._answer = node.runtime.answer
-
-    def _make(self, method: str, request: Any, answer_type: type[Answer]) -> Answer:
-        answer: Any = self._answer(request)
-        return answer  # type: ignore[no-any-return] # an answer_type
-
-
 class MatrixNode(SmallNode):
     """A node with everything that must stay: a running container, done and crashed containers
     of live pods, their images, a pinned and a kept image, the image of sandboxes, logs, and a
@@ -68,7 +53,6 @@ class MatrixNode(SmallNode):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, size_bytes=SIZE_BYTES, runtime=_Runtime)
-        self.maker = _DirectPodMaker(self)
         self._numbers = itertools.count()
         self._removable: dict[Kind, set[str]] = {kind: set() for kind in Kind}
         init = "registry.example/init:1"
@@ -90,6 +74,9 @@ class MatrixNode(SmallNode):
             self.log("crashed", self.exited(self._crashed, attempt=3), 3),
             self.log("rebooted", rebooted),
         }
+
+    def begins(self, pod: Pod, name: str) -> None:
+        """No directory is made: those of pods may be what fails."""
 
     def lost(self) -> list[str]:
         """What is gone and had to stay: objects by the runtime's own record,
@@ -125,8 +112,7 @@ class MatrixNode(SmallNode):
                 made = self.exited(self._crashed, APP, attempt=0)
                 self.runtime.age(made, DEAD_SECONDS)  # older than the newest copy
             case _:
-                name = f"gone-{number}"
-                made = self.maker.run_pod(name, f"uid-{name}", str(self.logs_of(name)))
+                made = self.run_sandbox(f"gone-{number}")
                 self.runtime.kill_sandbox(made)
                 self.runtime.age(made, DEAD_SECONDS)
         self._removable[kind].add(made)
