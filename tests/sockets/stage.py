@@ -173,9 +173,9 @@ class Stage:
             case ["daemon", *words]:
                 self._daemon(*words)
             case ["log", *_]:
-                words = step.partition(" ")[2]
+                said = step.partition(" ")[2]
                 event = self.daemon.wait_for(
-                    lambda each: id(each) not in self._told and words in each["message"]
+                    lambda each: id(each) not in self._told and said in each["message"]
                 )
                 self._told.add(id(event))
                 return [str(event["message"])]

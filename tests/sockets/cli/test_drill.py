@@ -124,14 +124,17 @@ def test_a_drill_shows_a_bar_meanwhile_and_more_if_asked(tmp_path: Path) -> None
     log."""
     need_mounts()
     path = scenario(tmp_path, pressure={"rate": "8Mi"})  # longer than nothing is shown
-    words = ("drill", path, "--report", f"{tmp_path}/report", "-v")
+    words = ("drill", path, "--report", f"{tmp_path}/report")
     terminal = Terminal()
-    code, output = terminal.runs(*words, "1", on="err")
+    code, output = terminal.runs(*words, on="err")
     assert re.search(r"  nodefs.available: █+.?·*│·+ [\d.]+MiB available\r", terminal.shown)
     assert (code, terminal.left()) == (0, [""])
+    assert output.startswith("small: A small disk that fills is relieved.\n")
+    done = reclaimd(*words, "-v", "2")
     for begins in ("RESULT   KIND", "keep ", "HELD  WHAT"):
-        assert f"\n{begins}" in output
-    assert "Attempting to reclaim" in reclaimd(*words, "2").stderr
+        assert f"\n{begins}" in done.stdout
+        assert f"\n{begins}" not in output
+    assert "Attempting to reclaim" in done.stderr
 
 
 def test_a_drill_whose_expectations_do_not_hold_exits_with_1(tmp_path: Path) -> None:
