@@ -92,7 +92,7 @@ class Stage:
         self._running = ExitStack()
         self._runtime_is_there = True
         self._names: dict[str, str] = {}
-        self._told: set[int] = set()
+        self._told: list[dict[str, Any]] = []
         self._calls = 0
 
     def close(self) -> None:
@@ -175,9 +175,11 @@ class Stage:
             case ["log", *_]:
                 said = step.partition(" ")[2]
                 event = self.daemon.wait_for(
-                    lambda each: id(each) not in self._told and said in each["message"]
+                    lambda each: (
+                        said in each["message"] and all(each is not told for told in self._told)
+                    )
                 )
-                self._told.add(id(event))
+                self._told.append(event)
                 return [str(event["message"])]
             case ["runtime", "stops"]:
                 self._runtime_is_there = False
