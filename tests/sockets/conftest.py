@@ -1,4 +1,5 @@
-"""Fixtures of this ring: a bare embedded runtime, and small nodes on real small filesystems."""
+"""Fixtures of this ring: a bare embedded runtime, small nodes on real small filesystems, and a
+stage for stories on one."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.nodes.bare_runtime import BareRuntime
 from tests.nodes.small_node import SmallNode
+from tests.sockets.stage import Stage
 
 SmallNodeFactory = Callable[..., SmallNode]
 
@@ -43,3 +45,12 @@ def make_small_node(tmp_path: Path) -> Iterator[SmallNodeFactory]:
 def small_node(make_small_node: SmallNodeFactory) -> SmallNode:
     """A small node with one filesystem for everything."""
     return make_small_node()
+
+
+@pytest.fixture
+def stage(small_node: SmallNode, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """A small node for the story that is named as the test."""
+    name = request.function.__name__.removeprefix("test_")
+    made = Stage(small_node, request.path.with_name("expected") / f"{name}.txt")
+    yield made
+    made.close()

@@ -1,26 +1,29 @@
-"""What commands print on a small node, whole: by themselves, by the daemon, and without grpcio."""
+"""What commands print on a small node, whole: by themselves, by the daemon, and without grpcio; and
+what they refuse, with the exit code and one sentence that names the mistake."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+import yaml
 
 from signals.types import FsLayout, Signal
 from tests.drill.documents import document
 from tests.expected import expect
-from tests.nodes.faults import Delay, Fail
+from tests.nodes.faults import Delay
 from tests.nodes.small_node import MIB, SmallNode
-from tests.printed import commands_in, console, expect_console
+from tests.printed import commands_in, console, expect_console, normalized
 from tests.reclaimd_process import (
     ENVIRONMENT,
     PROGRAM,
@@ -31,10 +34,13 @@ from tests.reclaimd_process import (
     reclaimd_here,
     write_configuration,
 )
+from tests.rows import rows
 from tests.sockets.conftest import SmallNodeFactory
+from tests.sockets.stage import Stage, located
 
 EXPECTED = Path(__file__).with_name("expected")
 NODEFS = Signal.NODEFS_AVAILABLE
+PODS = ["container", "container", "sandbox"]  # what is left of those that are over
 
 
 @pytest.fixture
@@ -48,12 +54,6 @@ def crowded(small_node: SmallNode) -> SmallNode:
         small_node.exited(crashed, attempt=attempt)
     small_node.gone_pod("gone")
     return small_node
-
-
-def located(file: str) -> bool:
-    """Whether the daemon answers, and knows where images are."""
-    status = reclaimd_here("status", "--config", file, "-o", "json")
-    return status.returncode == 0 and answer(status)["layout"] is not None
 
 
 def by_itself(*words: str) -> CompletedProcess[str]:
@@ -82,55 +82,60 @@ def without_grpcio(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-# Above how many MiB more than now the node is under pressure, other fields, and the kinds of what
-# the runtime has removed in the end.
-PODS = ["container", "container", "sandbox"]
-STORIES: dict[str, tuple[int | None, dict[str, Any], list[str]]] = {
-    "check": (6, {}, []),
-    "clear": (-1, {}, []),
-    "plan": (6, {}, []),
-    "plan-signal": (None, {}, []),
-    "young": (6, {"imageMinimumGCAge": "2h"}, PODS),
-    "reclaim": (6, {}, [*PODS, "image", "image"]),
-    "not-enough": (50, {}, [*PODS, *["image"] * 3]),
-    "all": (1, {}, [*PODS, *["image"] * 3]),
-    "row": (None, {}, [*PODS, *["image"] * 3]),
-    "until": (None, {}, [*PODS, *["image"] * 3]),
-    "boot": (1, {"holdOffAfterStart": "1000000h"}, [*PODS, "image"]),
-    "room": (None, {"extent": "all"}, [*PODS, *["image"] * 3]),
-}
-ALONE = ("plan", "plan-signal", "young", "boot")  # no request to a daemon, or of another answer
-WHO: list[tuple[str, str]] = [
-    *((each, "alone") for each in STORIES),
-    *((each, "daemon") for each in STORIES if each not in ALONE),
-    ("reclaim", "without grpcio"),
-]
-
-
-@pytest.mark.parametrize(("story", "who"), WHO)
+@rows(
+    """
+    story       | who            | above | fields                          | pods | images
+    check       | itself         | 6     | {}                              |      | 0
+    check       | daemon         | 6     | {}                              |      | 0
+    clear       | itself         | -1    | {}                              |      | 0
+    clear       | daemon         | -1    | {}                              |      | 0
+    plan        | itself         | 6     | {}                              |      | 0
+    plan-signal | itself         |       | {}                              |      | 0
+    young       | itself         | 6     | {imageMinimumGCAge: 2h}         | go   | 0
+    reclaim     | itself         | 6     | {}                              | go   | 2
+    reclaim     | daemon         | 6     | {}                              | go   | 2
+    reclaim     | without grpcio | 6     | {}                              | go   | 2
+    not-enough  | itself         | 50    | {}                              | go   | 3
+    not-enough  | daemon         | 50    | {}                              | go   | 3
+    all         | itself         | 1     | {}                              | go   | 3
+    all         | daemon         | 1     | {}                              | go   | 3
+    row         | itself         |       | {}                              | go   | 3
+    row         | daemon         |       | {}                              | go   | 3
+    until       | itself         |       | {}                              | go   | 3
+    until       | daemon         |       | {}                              | go   | 3
+    boot        | itself         | 1     | {holdOffAfterStart: 1000000h}   | go   | 1
+    room        | itself         |       | {extent: all}                   | go   | 3
+    room        | daemon         |       | {extent: all}                   | go   | 3
+    """
+)
 def test_a_command_prints_the_same_whoever_does_the_work(
-    crowded: SmallNode, without_grpcio: str, story: str, who: str
+    crowded: SmallNode,
+    without_grpcio: str,
+    story: str,
+    who: str,
+    above: int | None,
+    fields: str,
+    pods: bool,
+    images: int,
 ) -> None:
     """Tables, documents, sentences, exit codes, and what is removed: by itself, with and without
     grpcio, and by a daemon, which holds off for an hour, so that it removes only what it is asked
-    for."""
-    above, fields, removed = STORIES[story]
+    for. The node is so many MiB `above` what it has under pressure."""
     directory = str(crowded.disk.parent)
+    given = {"controlSocket": f"{directory}/run/c", **yaml.safe_load(fields)}
     if who == "daemon":
-        fields = {**fields, "holdOffAfterStart": "1h"}
-    file = crowded.configuration(
-        NODEFS if above else None, (above or 0) * MIB, controlSocket=f"{directory}/run/c", **fields
-    )
-    with ExitStack() as stack:
-        if who == "daemon":
-            stack.enter_context(Daemon("--config", file))
-            assert came_true(lambda: located(file))
+        given["holdOffAfterStart"] = "1h"
+    file = crowded.configuration(NODEFS if above else None, (above or 0) * MIB, **given)
+    context: Any = Daemon("--config", file) if who == "daemon" else nullcontext()
+    with context:
+        assert who != "daemon" or came_true(lambda: located(file))
         run: Any = {
-            "alone": by_itself,
+            "itself": by_itself,
             "daemon": by_daemon,
             "without grpcio": partial(reclaimd, PYTHONPATH=without_grpcio),
         }[who]
         expect_console(EXPECTED / f"{story}.txt", {"CONFIG": file, "DIRECTORY": directory}, run)
+    removed = PODS * pods + ["image"] * images
     assert [each.kind for each in crowded.runtime.removals] == removed
 
 
@@ -151,39 +156,16 @@ def test_the_row_is_that_of_the_layout(make_small_node: SmallNodeFactory) -> Non
     assert (split.removed("image"), dedicated.removed()) == ([], [])
 
 
-def test_what_a_runtime_that_fails_leaves_is_said(crowded: SmallNode) -> None:
+def test_what_a_runtime_that_fails_leaves_is_said(stage: Stage) -> None:
     """Its sentence in place of a plan, and exit 3, in a dry run too; 1 and 3 where a part is known,
     which is done or named."""
-    lists = ("ListContainers", "ListImages", "ListPodSandbox")
-    directory, said = str(crowded.disk.parent), ""
-    known = {"CONFIG": crowded.configuration(NODEFS, 40 * MIB), "DIRECTORY": directory}
-    for methods in (lists, ("ImageFsInfo",), ("ListContainers",), ("ListImages",)):
-        said += f"# {', '.join(methods)} failed\n"
-        for method in methods:
-            crowded.failpoints[method] = Fail(message="the metadata store is closed")
-        words = " --config CONFIG --standalone"
-        last = "" if methods != lists else " --signal imagefs.available"
-        said += console(
-            known, "plan --config CONFIG", "df --config CONFIG", f"reclaim{words} --dry-run{last}"
-        )
-        assert crowded.removed() == []
-        said += console(known, f"reclaim{words}")
-        crowded.failpoints.clear()
-    expect(EXPECTED / "failing-runtime.txt", said)
-    assert [each.kind for each in crowded.runtime.removals] == PODS
+    stage.plays()
 
 
-def test_what_node_problem_detector_reads_is_one_short_line(crowded: SmallNode) -> None:
+def test_what_node_problem_detector_reads_is_one_short_line(stage: Stage) -> None:
     """It cuts the message at 80 characters; 0, 1 and 4 are its OK, problem and unknown."""
-    both = [f"{fs}.{unit}" for fs in ("nodefs", "imagefs") for unit in ("available", "inodesFree")]
-    said = ""
-    for marks in ({both[0]: "1Ti"}, dict.fromkeys(both, "1Ti"), {both[2]: "1%"}):
-        if marks == {both[2]: "1%"}:
-            crowded.server.stop()
-        known = {"CONFIG": crowded.configuration(evictionHard=marks)}
-        said += console(known, "check --npd --standalone --config CONFIG")
-    expect(EXPECTED / "npd.txt", said)
-    assert max(map(len, said.splitlines())) <= 80
+    printed = [line for line in stage.plays() if not line.startswith("$ ")]
+    assert max(map(len, printed)) <= 80
 
 
 def test_a_ballast_is_made_shown_and_removed(tmp_path: Path) -> None:
@@ -267,16 +249,21 @@ UNWRITTEN = (
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize(
-    ("words", "stream", "code"),
-    [
-        *((words, "stdout", 74) for words in ("--help", "run --help", "help configuration")),
-        *((words, "stdout", 74) for words in ("--version", "manifests", "check", "check -o json")),
-        ("", "stderr", 2),
-        ("no-such", "stderr", 2),
-        ("status --config=", "stderr", 3),
-        ("run --no-such", "stderr", 2),
-    ],
+@rows(
+    """
+    words              | stream | code
+    --help             | stdout | 74
+    run --help         | stdout | 74
+    help configuration | stdout | 74
+    --version          | stdout | 74
+    manifests          | stdout | 74
+    check              | stdout | 74
+    check -o json      | stdout | 74
+                       | stderr | 2
+    no-such            | stderr | 2
+    status --config=   | stderr | 3
+    run --no-such      | stderr | 2
+    """
 )
 def test_output_that_cannot_be_written_is_one_sentence_and_74(
     crowded: SmallNode, words: str, stream: str, code: int
@@ -298,12 +285,10 @@ def test_a_reclaim_whose_output_cannot_be_written_relieves(
         holdOffAfterStart="1h", controlSocket=f"{crowded.disk.parent}/run/c"
     )
     words = ["reclaim", "--now", "--all", "--signal", "imagefs.available", "--config", file]
-    with ExitStack() as daemon:
-        if not standalone:
-            daemon.enter_context(Daemon("--config", file))
-            assert came_true(lambda: located(file))
-        alone = ["--standalone"] * standalone
-        code, said = full("stdout", *words, *alone)
+    context: Any = nullcontext() if standalone else Daemon("--config", file)
+    with context:
+        assert standalone or came_true(lambda: located(file))
+        code, said = full("stdout", *words, *["--standalone"] * standalone)
     # on a busy machine the daemon is asked while it looks: then it says that it waits
     assert (code, said.splitlines(keepends=True)[-1]) == (74, UNWRITTEN)
     assert len(crowded.removed("image")) == 3
@@ -314,3 +299,118 @@ def test_a_reader_of_stdout_that_ends_is_no_failure(crowded: SmallNode) -> None:
     command = f"{PROGRAM} plan --config {crowded.configuration()} | head -1"
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, env=ENVIRONMENT)
     assert (done.stdout.count(b"\n"), done.stderr) == (1, b"")
+
+
+def test_room_is_held_until_the_command_ends(small_node: SmallNode) -> None:
+    """What is above the marks is taken by no file that has a name; SIGTERM gives it back, exit 0.
+    What is below the marks is not held, so that nothing is under pressure by it."""
+    small_node.add_images(6)
+    file = small_node.configuration(
+        evictionHard={"nodefs.available": "2Mi"},
+        evictionMinimumReclaim={"nodefs.available": "0"},
+        margin="0",
+    )
+    wanted = small_node.available() + 6 * MIB
+    words = ("--room", f"{wanted}e0", "--on", "nodefs", "--now", "--hold", "--for", "1h")
+    command = [PROGRAM, "reclaim", "--config", file, *words]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as process:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "held" in line)
+        assert f"held by process {process.pid} until it ends, for 1h at most" in said
+        assert 2 * MIB <= small_node.available() <= 2 * MIB + 4 * MIB
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0
+    assert small_node.available() >= wanted
+
+
+# ---- invalid and hostile input
+
+HEAD = "apiVersion: reclaimd.io/v1alpha1\nkind: ReclaimdConfiguration\n"
+
+# What stands in a file below the head.
+WRONG = [
+    "evictionhard: {}",
+    "extent: all\nextent: enough",
+    "rootDirectory: 12",
+    "parallelRemovals: two",
+    "parallelRemovals: 0",
+    "extent: most",
+    "evictionHard: {rootfs.available: 5%}",
+    "evictionHard: {nodefs.available: 10}",
+    "evictionHard: {nodefs.available: .nan}",
+    "imageMinimumGCAge: -1m",
+    "assumedFillRate: '0'",
+    "pollFloor: 20s",
+    "evictionHard: &a {}\nevictionMinimumReclaim: *a",
+    "extent: !!python/object/apply:os.system [id]",
+    "extent: [",
+    "- extent",
+    "---\nextent: all",
+    "containerRuntimeEndpoint: unix://",
+    "evictionHard: {nodefs.available<10%}",
+    "holdOffAfterStart: 5",
+    "pollFloor: 0s",
+    "containerRuntimeEndpoint: tcp://here:1",
+    "imageServiceEndpoint: tcp://here:1",
+    "historyFile: history",
+    "historySize: 1000Ki",
+    "historySize: 2Gi",
+    "historySize: much",
+]
+HOSTILE = "evil\n2026-01-01T00:00:00Z info started\x1b[2J\x1b]0;owned\x07\u202e"
+
+
+def test_a_wrong_command_line_is_one_sentence(small_node: SmallNode, tmp_path: Path) -> None:
+    """1 for what is there, 2 for what was written, 3 without the runtime, 4 where nothing can be read; nothing on stdout
+    and nothing removed, although the node is under pressure."""
+    small_node.add_images(2)
+    (tmp_path / "wrong.yaml").write_text("kind: KubeletConfiguration\n")
+    (tmp_path / "large.yaml").write_bytes(b"#" * (1 << 20) + b"\n")
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe")
+    (tmp_path / "bell.yaml").write_text("extent: \a\n")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "scenario.yaml").write_text(json.dumps({"name": "../../etc/x"}))
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, above=40 * MIB)
+    expected = EXPECTED / "refusals.txt"
+    known = {"CONFIG": file, "DIRECTORY": str(tmp_path)}
+    expect_console(expected, known, varies=[(r"choose from [^)]*", "choose from …")])
+    for each in expected.read_text().strip().split("\n\n"):
+        assert re.fullmatch(r"\$ .*\n! reclaimd\b.*: .*\n\[exit [1-4]\]", each)
+    assert small_node.removed() == []
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_wrong_file_is_one_sentence_with_its_name(tmp_path: Path) -> None:
+    """Exit 2 before anything else is read."""
+    path, said = tmp_path / "reclaimd.yaml", ""
+    for text in WRONG:
+        path.write_text(f"{HEAD}{text}\n")
+        done = reclaimd_here("check", "--config", str(path))
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        said += f"{text}\n! {normalized(done.stderr, {'FILE': str(path)}, ())}\n"
+    expect(EXPECTED / "wrong-files.txt", said)
+
+
+@pytest.mark.regression
+def test_a_wrong_endpoint_in_the_environment_is_refused() -> None:
+    """The environment is used where no flag is given, and is checked in the same way."""
+    done = reclaimd("check", "--config", "", CONTAINER_RUNTIME_ENDPOINT="npipe://x")
+    refused = "reclaimd: environment: containerRuntimeEndpoint: 'npipe://x' is not a unix socket: "
+    allowed = "allowed is unix:///path/to.sock with an absolute path of at most 107 bytes\n"
+    assert (done.returncode, done.stderr) == (2, refused + allowed)
+
+
+def test_hostile_names_stay_one_line_in_tables(small_node: SmallNode) -> None:
+    """A pod named with newlines and escape sequences adds no line to a table and sends no commands
+    to a terminal; a document has it as it is."""
+    small_node.add_images(1)
+    small_node.gone_pod(HOSTILE.replace("/", "_"))
+    file = small_node.configuration()
+    lines = reclaimd_here("plan", "--config", file).stdout.splitlines()
+    assert sum("evil" in line for line in lines) == 2, "its container and its sandbox"
+    assert not any(line.startswith("2026-01-01") for line in lines)
+    assert not set("\x1b\x07\u202e") & set("".join(lines))
+    plan = answer(reclaimd_here("plan", "--config", file, "-o", "json"))
+    assert sum(HOSTILE in each["name"] for each in plan["removals"] + plan["kept"]) == 2

@@ -62,20 +62,6 @@ def test_a_local_user_cannot_keep_the_daemon_from_starting(small_node: SmallNode
         assert daemon.stop() == 0
 
 
-@pytest.mark.regression
-def test_two_daemons_exclude_each_other_whatever_root_directory_they_name(
-    small_node: SmallNode,
-) -> None:
-    """The lock is that of the node, not of a directory of the kubelet."""
-    other = small_node.disk / "other"
-    other.mkdir()
-    first, second = small_node.configuration(), small_node.configuration(rootDirectory=str(other))
-    with Daemon("--config", first):
-        process = reclaimd("run", "--config", second)
-        assert (process.returncode, process.stderr.count("\n")) == (75, 1)
-        assert "another instance holds the node" in process.stderr
-
-
 def test_the_lock_is_taken_once_and_given_back(tmp_path: Path) -> None:
     """The directory is made with mode 0700, whatever the umask; nothing is in it. A lock on a removed
     one excludes nobody, as systemd removes the directory of a service that ends."""

@@ -25,6 +25,7 @@ from eviction.surface.http_server import CannotListen, Headers, HttpServer, Page
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true
+from tests.rows import rows
 from tests.sockets.hostile_clients import KINDS, hostile_clients
 
 LONGEST_SECONDS = 60.0
@@ -41,7 +42,6 @@ PAGES = {
     "/livez": lambda _: health(None),
     "/late": lambda _: health("it is late"),
     "/broken": broken,
-    "/large": lambda _: Page(200, b"x" * 5_000_000),
 }
 
 
@@ -76,24 +76,23 @@ def address_of(daemon: Daemon) -> str:
     return str(event["address"])
 
 
-@pytest.mark.parametrize(
-    ("asked", "status", "body"),
-    [
-        ("GET /livez", 200, b"ok\n"),
-        ("GET /livez?verbose", 200, b"ok\n"),
-        ("GET /late", 503, b"it is late\n"),
-        ("GET /large", 200, b"x" * 5_000_000),
-        ("GET /", 404, b"the pages are /livez, /late, /broken, /large\n"),
-        ("GET /broken", 500, b"RuntimeError\n"),
-        ("HEAD /livez", 200, b""),
-        ("POST /livez", 405, b"only GET and HEAD\n"),
-    ],
+@rows(
+    """
+    asked              | status | body
+    GET /livez         | 200    | ok
+    GET /livez?verbose | 200    | ok
+    GET /late          | 503    | it is late
+    GET /              | 404    | the pages are /livez, /late, /broken
+    GET /broken        | 500    | RuntimeError
+    HEAD /livez        | 200    |
+    POST /livez        | 405    | only GET and HEAD
+    """
 )
-def test_pages_are_served_by_path(server: HttpServer, asked: str, status: int, body: bytes) -> None:
+def test_pages_are_served_by_path(server: HttpServer, asked: str, status: int, body: str) -> None:
     """A query is ignored; an exception in a page is told without its message; why the daemon should
     be started anew is 503 with the sentence."""
     method, path = asked.split()
-    assert got(server.address, path, method) == (status, body)
+    assert got(server.address, path, method) == (status, f"{body}\n".lstrip().encode())
 
 
 @pytest.mark.parametrize(
@@ -283,13 +282,3 @@ def test_a_silent_kubelet_does_not_hold_up_the_pages(small_node: SmallNode) -> N
             assert asked(silent) > 0
             assert [got(address, "/readyz")[0] for _ in range(20)] == [503] * 20
             assert asked(silent) < 20
-
-
-def test_a_daemon_without_its_port_still_works(small_node: SmallNode, server: HttpServer) -> None:
-    """A warning with the reason; pressure is relieved all the same."""
-    small_node.add_images(3)
-    file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, metricsAddress=server.address)
-    with Daemon("--config", file) as daemon:
-        why = f"no metrics: {server.address}: "
-        daemon.wait_for(lambda event: event["message"].startswith(why))
-        daemon.wait_for(lambda event: event.get("result") == "satisfied")

@@ -7,11 +7,9 @@ relief has come, or until it has waited for it in vain.
 from __future__ import annotations
 
 import io
-import os
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from eviction.engine.effects import PauseSet, Request
 from eviction.engine.node import Node
 from eviction.engine.step import new_pass
 from eviction.records.passes import Trigger
-from eviction.surface.control_client import ask
 from eviction.surface.daemon import Daemon as Loop
 from eviction.wording.log import Log
 from reclaim.cri.inventory import GivenUp
@@ -31,14 +28,12 @@ from reclaim.function import GONE, STATUS_FRESH_SECONDS, ReclaimFunction, Refuse
 from reclaim.functions.table import FUNCTIONS, table_of
 from reclaim.images.records import ImageRecords
 from reclaim.types import Plan, RuntimeUnavailable, Verdict
-from signals.filesystems import Reading, read_statvfs
-from signals.types import FilesystemRole, FsLayout, Signal
+from signals.types import FilesystemRole, Signal
 from tests.inline import configured
 from tests.nodes.faults import Hang
 from tests.nodes.small_node import MIB, SmallNode
 from tests.pure.values import SteppedClock
-from tests.reclaimd_process import Daemon, came_true, reclaimd
-from tests.sockets.conftest import SmallNodeFactory
+from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.dialect import Dialect
 from tests.sockets.engine.test_first_byte import FAST, dead_copies, passed
 from tests.sockets.mounts import mounted_tmpfs
@@ -48,7 +43,6 @@ pytestmark = pytest.mark.regression
 
 NODEFS = Signal.NODEFS_AVAILABLE
 IN_VAIN_SECONDS = 8.0  # less than the deadline of a list
-STALLED_SECONDS = 0.3
 
 
 class Held:
@@ -75,41 +69,25 @@ class Held:
             self.in_time.append(came_true(self._relieved, IN_VAIN_SECONDS))
 
 
-class Cache:
-    """A filesystem of 16 MiB beside the kubelet's, with a mark of 8, which a program relieves."""
-
-    def __init__(self, directory: Path, program: str = "") -> None:
-        self.disk = directory / "cache"
-        mounted_tmpfs(str(self.disk), 16 * MIB, 100)
-        (directory / "bin").mkdir()
-        command = script(directory / "bin", program or f"rm -f {self.disk}/*")
-        prune = {"name": "prune", "exec": [command], "frees": "cache", "plan": False}
-        self.fields: dict[str, Any] = {
-            "filesystems": [{"name": "cache", "path": str(self.disk)}],
-            "reclaimFunctions": [{**prune, "timeout": "60s"}],
-            "reclaimTable": {"cache.available": ["prune"]},
-            "evictionHard": {"cache.available": "8Mi"},
-        }
-
-    def fill(self) -> None:
-        """4 MiB below its mark."""
-        (self.disk / "grown").write_bytes(os.urandom(12 * MIB))
-
-    def relieved(self) -> bool:
-        """Whether the program has removed what had grown."""
-        return not list(self.disk.iterdir())
-
-
 @pytest.fixture
-def caches(tmp_path: Path) -> Iterator[Callable[..., Cache]]:
-    """Makes one."""
-    with ExitStack() as stack:
+def cache(tmp_path: Path) -> Iterator[Path]:
+    """A filesystem of 16 MiB beside the kubelet's, whose mark is at 8."""
+    disk = tmp_path / "cache"
+    mounted_tmpfs(str(disk), 16 * MIB, 100)
+    yield disk
+    unmount(str(disk))
 
-        def make(program: str = "") -> Cache:
-            stack.callback(unmount, str(tmp_path / "cache"))
-            return Cache(tmp_path, program)
 
-        yield make
+def relieved_by_a_program(cache: Path) -> dict[str, Any]:
+    """The fields of a configuration in which a program removes what has grown there."""
+    (cache.parent / "bin").mkdir()
+    command = script(cache.parent / "bin", f"rm -f {cache}/*")
+    return {
+        "filesystems": [{"name": "cache", "path": str(cache)}],
+        "reclaimFunctions": [{"name": "prune", "exec": [command], "frees": "cache", "plan": False}],
+        "reclaimTable": {"cache.available": ["prune"]},
+        "evictionHard": {"cache.available": "8Mi"},
+    }
 
 
 @contextmanager
@@ -158,13 +136,13 @@ def test_a_refresh_or_a_dry_run_whose_list_is_slow_holds_no_pass_up(
 
 @pytest.mark.parametrize("clients", [0, 20])
 def test_a_filesystem_is_relieved_while_the_containers_of_another_cannot_be_listed(
-    small_node: SmallNode, caches: Callable[..., Cache], clients: int
+    small_node: SmallNode, cache: Path, clients: int
 ) -> None:
     """The pass of the kubelet's filesystem, or twenty dry runs, wait for ListContainers, which is
     answered when the cache was relieved."""
-    cache = caches()
-    held = Held(small_node, cache.relieved, "ListContainers")
-    file = small_node.configuration(NODEFS, above=-2 * MIB, **held.fields, **cache.fields)
+    held = Held(small_node, lambda: not list(cache.iterdir()), "ListContainers")
+    fields = {**held.fields, **relieved_by_a_program(cache)}
+    file = small_node.configuration(NODEFS, above=-2 * MIB, **fields)
     with held.dialect, Daemon("--config", file):
         small_node.wait_for("ListContainers")
         held.hangs.set()
@@ -172,26 +150,8 @@ def test_a_filesystem_is_relieved_while_the_containers_of_another_cannot_be_list
             small_node.fill(4 * MIB)
         with dry_runs(file, clients):
             assert held.held.wait(60.0)
-            cache.fill()
+            (cache / "grown").write_bytes(bytes(12 * MIB))
             assert came_true(lambda: held.in_time == [True])
-
-
-def test_a_program_on_another_filesystem_holds_no_pass_up(
-    small_node: SmallNode, tmp_path: Path, caches: Callable[..., Cache]
-) -> None:
-    """It may take a minute, and goes on; meanwhile the kubelet's filesystem is relieved."""
-    images, ended = small_node.add_images(3), tmp_path / "ended"
-    small_node.run(small_node.run_pod("web"))
-    cache = caches(f"echo runs; sleep 50; touch {ended}")
-    file = small_node.configuration(NODEFS, above=-2 * MIB, **cache.fields)
-    with Daemon("--config", file) as daemon:
-        small_node.wait_for("ListPodSandbox", 2)
-        cache.fill()
-        daemon.wait_for(lambda event: event["message"].endswith("runs"))
-        small_node.fill(4 * MIB)
-        assert came_true(lambda: bool(small_node.removed("image")))
-        assert not ended.exists()
-    assert small_node.removed("image") == images[:1]
 
 
 def test_a_list_that_hangs_in_a_hurry_is_asked_for_once(small_node: SmallNode) -> None:
@@ -222,34 +182,6 @@ def test_what_a_refresh_has_read_when_a_pass_begins_is_not_used(
     with pytest.raises(GivenUp):
         node.detection.images(lambda: next(answers, False))
     assert node.records.records == {}
-
-
-def test_pressure_that_no_function_relieves_does_not_end_the_polling_of_other_filesystems(
-    make_small_node: SmallNodeFactory,
-) -> None:
-    """The kubelet's own filesystem is below its mark, and its row is empty; that of the images is
-    near its mark, and read again and again."""
-    small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
-    small.run(small.run_pod("web"))
-    readings: list[str] = []
-
-    def reader(path: str, now: float) -> Reading:
-        readings.append(path)
-        return read_statvfs(path, now)
-
-    above = small.available(small.image_disk) - MIB
-    marks = {"imagefs.available": str(above)}
-    node: Node = small.node(NODEFS, above=10 * MIB, evictionHard=marks, reader=reader)
-    manager = Loop(node, Log(node.clock.wall, stream=io.StringIO()))
-    node.prepare()
-    manager.prepare()
-    loop = threading.Thread(target=manager.run)
-    loop.start()
-    try:
-        assert came_true(lambda: readings.count(str(small.images_root)) > 100)
-    finally:
-        manager.stop()
-        loop.join()
 
 
 # ---- what does not go forward
@@ -329,46 +261,7 @@ def test_a_pass_that_goes_forward_hides_none_that_is_stuck() -> None:
     goes_on = other._replace(progress_at=clock.monotonic())
     node.owner.world = world._replace(passes={stuck.id: stuck, goes_on.id: goes_on})
     here = Loop(node, Log(clock.wall, stream=io.StringIO()))
-    assert here.stalled_seconds() == 200.0
+    assert here.status().document.stalled_seconds == 200.0
     node.stopping.set()  # no look is late then
     node.owner.due_at = clock.monotonic()
     assert here.why_not_alive() == "the pass has made no progress for 200 s"
-
-
-def test_a_daemon_knows_how_long_its_pass_has_not_gone_forward(small_node: SmallNode) -> None:
-    """While a list hangs the time grows; when it is answered there is none. What a request has
-    removed is progress: at its second removal the time is that since the end of the first."""
-    control, began, goes_on = (
-        f"{small_node.disk.parent}/control/socket",
-        list[float](),
-        threading.Semaphore(0),
-    )
-
-    def hold(_: Any) -> None:
-        began.append(time.monotonic())
-        goes_on.acquire(timeout=60.0)
-
-    def stalled() -> float:
-        return float(ask(control, "status")["stalled_seconds"])
-
-    small_node.add_images(3)
-    held = Dialect(small_node.server.target, f"{small_node.disk.parent}/h", {"RemoveImage": hold})
-    fields = {"containerRuntimeEndpoint": held.endpoint, "holdOffAfterStart": "1h"}
-    file = small_node.configuration(NODEFS, 20 * MIB, controlSocket=control, **fields)
-    with held, Daemon("--config", file):
-        assert came_true(lambda: ask(control, "status")["layout"] is not None)
-        assert came_true(lambda: stalled() == 0.0)
-        small_node.failpoints["ListContainers"] = Hang()
-        request = threading.Thread(target=reclaimd, args=("reclaim", "--now", "--config", file))
-        request.start()
-        assert came_true(lambda: stalled() > STALLED_SECONDS)
-        small_node.failpoints.clear()
-        assert came_true(lambda: len(began) == 1)
-        assert came_true(lambda: stalled() > STALLED_SECONDS)
-        released = time.monotonic()
-        goes_on.release()
-        assert came_true(lambda: len(began) == 2)
-        assert stalled() < time.monotonic() - released
-        goes_on.release(10)
-        request.join(60.0)
-        assert came_true(lambda: stalled() == 0.0)

@@ -28,6 +28,7 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.ports import free_port
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true
 from tests.repository import ROOT
+from tests.rows import rows
 from tests.sockets.surface.test_http_server import got
 from tests.tool import tool
 
@@ -94,22 +95,26 @@ def test_every_state_is_sent_in_the_format_of_sd_notify() -> None:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize(
-    ("environment", "period"),
-    [
-        ({"WATCHDOG_USEC": "20000000", "WATCHDOG_PID": "42"}, 5.0),
-        ({}, None),
-        *(({"WATCHDOG_USEC": usec}, None) for usec in ("0", "-1", "soon", "1" * 400)),
-        ({"WATCHDOG_USEC": "20000000", "WATCHDOG_PID": "43"}, None),
-    ],
+@rows(
+    """
+    usec     | pid | period
+    20000000 | 42  | 5.0
+             | 42  |
+    0        | 42  |
+    -1       | 42  |
+    soon     | 42  |
+    too long | 42  |
+    20000000 | 43  |
+    """
 )
 def test_the_watchdog_gets_four_keep_alives_a_period(
-    manager: ServiceManager, environment: dict[str, str], period: float | None
+    manager: ServiceManager, usec: str, pid: str, period: float | None
 ) -> None:
     """With a hundred observations a second, and without a free descriptor, as the socket was made at
     the start. Without a watchdog, with an invalid one or that of another process none is sent, and
     the loop may sleep as it likes."""
-    teller = notifier(manager.address, **environment)
+    environment = {"WATCHDOG_USEC": usec.replace("too long", "1" * 400)} if usec else {}
+    teller = notifier(manager.address, **environment, WATCHDOG_PID=pid)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
@@ -331,13 +336,20 @@ def test_the_watch_asks_until_the_kubelet_was_healthy() -> None:
     assert healthy.is_set()
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [{}, {"LISTEN_FDS": "1"}, {"LISTEN_PID": "43", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "metrics"},
-     {"LISTEN_PID": "42", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "other"}, {"LISTEN_PID": "42", "LISTEN_FDS": "1"}],
-)  # fmt: skip
+@rows(
+    """
+    pid | sockets | names
+        |         |
+        | 1       |
+    43  | 1       | metrics
+    42  | 1       | other
+    42  | 1       |
+    """
+)
 def test_a_socket_that_was_not_opened_for_this_process_is_not_used(
-    environment: dict[str, str],
+    pid: str, sockets: str, names: str
 ) -> None:
     """No socket, one for another process, or one of another name."""
+    given = {"LISTEN_PID": pid, "LISTEN_FDS": sockets, "LISTEN_FDNAMES": names}
+    environment = {name: value for name, value in given.items() if value}
     assert listening_socket(environment, 42, "metrics") is None
