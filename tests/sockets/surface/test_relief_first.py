@@ -39,9 +39,8 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.pure.values import SteppedClock
 from tests.reclaimd_process import Daemon, came_true, reclaimd
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.dialect import Dialect
-from tests.sockets.engine.test_first_byte import FAST, dead_copies, passed
 from tests.sockets.mounts import mounted_tmpfs
+from tests.sockets.passes import FAST, Dialect, dead_copies, passed
 from tests.sockets.program.scripts import script
 
 pytestmark = pytest.mark.regression
