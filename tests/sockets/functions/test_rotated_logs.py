@@ -103,7 +103,7 @@ def test_what_is_not_the_kubelets_is_not_entered(logs: Logs) -> None:
     for name in ("lost+found", "web", "a_b_c_d"):
         (logs.root / name / "app").mkdir(parents=True)
         write(logs.root / name / "app" / OLDEST)
-    app = logs.container("web", OLDER)
+    app = logs.container("web", "0.log", OLDER)
     (app / OLDEST).hardlink_to(app / OLDER)
     write(app.parent / OLDEST)
     os.mkdir(os.fsencode(app.parent) + b"/\xfe")
