@@ -433,11 +433,15 @@ def test_when_an_image_goes_that_the_kubelet_did_not_pull(
     small_node.run(small_node.run_pod("web"))
     keeps = {"true": True, "false": False}.get(keep, "auto")
     node = node_with(small_node, side, above, keepImagesNotPulled=keeps, dry_run=dry_run)
+    records = node.records
+    ages = [records.records[each].first_detected for each in images.values()]
     record = relieve(node, EVERYTHING if asked == "all" else None)
     planned = [each.verdict.id for each in record.removals]
     assert planned == [images[name] for name in goes.split()]
     assert small_node.removed() == ([] if dry_run else planned)
-    assert not dry_run or node.records.gone == {}
+    if dry_run:
+        assert [records.records[each].first_detected for each in images.values()] == ages
+        assert records.gone == {}
     assert reason_of(record, side) == ("unused" if keep == "false" else "not_pulled")
     assert record.reason.endswith(WENT) is (goes == "first last side")
     ids = [outcome.verdict.id for outcome in (*record.removals, *record.kept)]
