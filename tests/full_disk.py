@@ -86,6 +86,21 @@ def full(disk: Path, *, inodes: bool, leave_reserve: bool = False) -> Iterator[N
         shutil.rmtree(room)
 
 
+@contextmanager
+def without_bytes_and_inodes(disk: Path) -> Iterator[Path]:
+    """Neither is free until the block ends; the directory whose files take them."""
+    room = disk / ROOM_NAME
+    room.mkdir()
+    try:
+        _take_bytes(room, leave_reserve=False)
+        _take_inodes(room)
+        found = os.statvfs(disk)
+        assert (found.f_bavail, found.f_favail) == (0, 0)
+        yield room
+    finally:
+        shutil.rmtree(room, ignore_errors=True)  # the test may have removed it
+
+
 def _refuses_one_more(room: Path, *, inodes: bool) -> bool:
     try:
         _write(room / "one more", b"" if inodes else bytes(4096))

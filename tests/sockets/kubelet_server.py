@@ -17,7 +17,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pytest
@@ -29,25 +28,22 @@ Step = bytes | float
 FOREVER_SECONDS = 3600.0  # until the server is closed
 SHORT_SECONDS = 0.3
 MARGIN_SECONDS = 20.0  # the machine is shared; below 0.05 s on an idle one
+NEW_KEY, DAYS = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1", "-days 2"
 BEARER = "eyJhbGciOiJub25lIn0.secret.-_~+/="
 
 
 def answer(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> bytes:
     """A complete answer with its Content-Length."""
-    lines = [f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}", f"Content-Length: {len(body)}"]
-    lines += [
-        "Content-Type: application/json",
-        *(f"{name}: {value}" for name, value in (headers or {}).items()),
-    ]
+    fields = {"Content-Length": len(body), "Content-Type": "application/json", **(headers or {})}
+    lines = [f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in fields.items()]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def chunked(*chunks: bytes, end: bytes = b"0\r\n\r\n") -> bytes:
     """A complete answer in chunks, as Go sends a long one."""
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    return (
-        head + b"".join(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n" for chunk in chunks) + end
-    )
+    return head + b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in chunks) + end
 
 
 def dripping(content: bytes, every_seconds: float) -> Iterable[Step]:
@@ -59,9 +55,13 @@ def dripping(content: bytes, every_seconds: float) -> Iterable[Step]:
 
 def pod_list(*items: object) -> bytes:
     """A PodList as a kubelet writes it."""
-    return json.dumps(
-        {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": list(items) or None}
-    ).encode()
+    document: dict[str, object] = {
+        "kind": "PodList",
+        "apiVersion": "v1",
+        "metadata": {},
+        "items": items or None,
+    }
+    return json.dumps(document).encode()
 
 
 PODS = pod_list({"metadata": {"uid": "uid-1"}, "status": {"phase": "Succeeded"}})
@@ -93,18 +93,8 @@ class Authority:
         self.certificate = directory / f"{name}.pem"
         self._key = directory / f"{name}.key"
         self._openssl(
-            *(
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:prime256v1",
-                "-nodes",
-                "-days",
-                "2",
-            ),
-            *("-subj", f"/CN={name}", "-keyout", str(self._key), "-out", str(self.certificate)),
+            f"req -x509 {NEW_KEY} -nodes {DAYS} -subj /CN={name} -keyout {self._key}"
+            f" -out {self.certificate}"
         )
 
     def identity(self, name: str, alternative_names: str = "", locked_with: str = "") -> Identity:
@@ -116,39 +106,11 @@ class Authority:
         )
         request, extensions = self._directory / f"{name}.csr", self._directory / f"{name}.ext"
         extensions.write_text(f"subjectAltName={alternative_names}\n" if alternative_names else "")
+        lock = f"-passout pass:{locked_with}" if locked_with else "-nodes"
+        self._openssl(f"req {NEW_KEY} -subj /CN={name} {lock} -keyout {made.key} -out {request}")
         self._openssl(
-            *(
-                "req",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:prime256v1",
-                "-subj",
-                f"/CN={name}",
-            ),
-            *(("-passout", f"pass:{locked_with}") if locked_with else ("-nodes",)),
-            *("-keyout", str(made.key), "-out", str(request)),
-        )
-        self._openssl(
-            *(
-                "x509",
-                "-req",
-                "-in",
-                str(request),
-                "-CA",
-                str(self.certificate),
-                "-CAkey",
-                str(self._key),
-            ),
-            *(
-                "-CAcreateserial",
-                "-days",
-                "2",
-                "-extfile",
-                str(extensions),
-                "-out",
-                str(made.certificate),
-            ),
+            f"x509 -req {DAYS} -in {request} -CA {self.certificate} -CAkey {self._key}"
+            f" -CAcreateserial -extfile {extensions} -out {made.certificate}"
         )
         made.both.write_bytes(made.certificate.read_bytes() + made.key.read_bytes())
         return made
@@ -159,9 +121,9 @@ class Authority:
         return shutil.which("openssl") is not None
 
     @staticmethod
-    def _openssl(*arguments: str) -> None:
+    def _openssl(command: str) -> None:
         subprocess.run(
-            ["openssl", *arguments], check=True, capture_output=True, stdin=subprocess.DEVNULL
+            ["openssl", *command.split()], check=True, capture_output=True, stdin=subprocess.DEVNULL
         )
 
 
@@ -215,12 +177,7 @@ class KubeletServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -1,6 +1,4 @@
-"""Small filesystems of this test process: a tmpfs with limits, one that counts no
-inodes, one that never answers.
-"""
+"""Small filesystems of this test process: a tmpfs with limits, a bind mount, one that never answers."""
 
 from __future__ import annotations
 
@@ -25,17 +23,11 @@ def need_mounts() -> None:
 
 
 def mounted_tmpfs(directory: str, size_bytes: int, inodes: int) -> None:
-    """A tmpfs on a new or existing directory; `unmount` removes it."""
+    """A tmpfs on a new or existing directory; `unmount` removes it. With 0 inodes it counts none, as
+    btrfs: statvfs reports 0 of 0."""
     need_mounts()
     os.makedirs(directory, exist_ok=True)
     mount_tmpfs(directory, size_bytes, inodes)
-
-
-def mounted_tmpfs_without_inodes(directory: str, size_bytes: int) -> None:
-    """A tmpfs that counts no inodes: statvfs reports 0 of 0, as on btrfs."""
-    need_mounts()
-    os.makedirs(directory, exist_ok=True)
-    _mount(directory, "tmpfs", f"size={size_bytes},nr_inodes=0,mode=0755")
 
 
 def bound(source: str, target: str, *, read_only: bool = False) -> None:

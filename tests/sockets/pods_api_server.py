@@ -7,7 +7,6 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import grpc
@@ -48,12 +47,7 @@ class PodsAPIServer:
         self.path.chmod(0o755)  # as a kubelet's has it
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._server.stop(grace=None).wait()
         self._workers.shutdown()

@@ -1,35 +1,36 @@
-"""Calls over a real socket: connections are kept and shared out, a deadline holds, and
-what breaks is one call's.
+"""Calls over a real socket: connections are kept and shared out, a deadline holds, a list is held
+once, and what a server breaks costs one call, in bounded time and memory.
 """
 
 from __future__ import annotations
 
+import re
 import socket
+import subprocess
+import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
-from hyperframe.frame import DataFrame, GoAwayFrame, SettingsFrame
+from hyperframe.frame import GoAwayFrame, PingFrame
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from reclaim.cri.channel import Channel
+from reclaim.cri import cri_pb2 as pb
+from reclaim.cri.channel import LARGEST_MESSAGE_BYTES, Channel
 from reclaim.cri.status import CallError, Code
 from reclaim.types import NEVER
-from tests.http2_server import (
-    HEADER,
-    PREFACE,
-    Listener,
-    Server,
-    Talk,
-    answering,
-    listening,
-    prefixed,
-    speak,
-)
+from tests.hostile_http2 import ANY_BYTES, HOSTILE, MOST_MIB, assert_clean, hostile_talk
+from tests.http2_server import PREFACE, Listener, Server, Talk, answering, listening, speak
+from tests.repository import ROOT
 
+MIB = 1 << 20
 METHOD = "/runtime.v1.RuntimeService/Version"
 LARGE = bytes(100_000)
 SOON = 30.0  # seconds in which something ends that must not hang; alone it takes milliseconds
@@ -254,14 +255,10 @@ def test_a_runtime_that_dies_in_the_middle_is_unavailable_and_nothing_is_asked_t
         assert times == [1]
 
 
-def saying(words: bytes) -> Talk:
-    """Says this, whatever it hears."""
-
-    def say(client: socket.socket) -> None:
-        client.recv(65536)
-        client.sendall(words)
-
-    return say
+def stranger(client: socket.socket) -> None:
+    """Speaks another protocol."""
+    client.recv(65536)
+    client.sendall(b"HTTP/1.1 400 Bad\r\n\r\n")
 
 
 def messages(*bodies: bytes) -> Talk:
@@ -269,29 +266,13 @@ def messages(*bodies: bytes) -> Talk:
     return lambda client: speak(client, Server(answers=[list(bodies)]))
 
 
-def endless(client: socket.socket) -> None:
-    """Messages without end; a removal has no deadline that would end it."""
-    server = asked(client, None)
-    server.h2.send_headers(1, HEADER)
-    while True:
-        server.h2.send_data(1, prefixed(b"x"))
-        client.sendall(server.h2.data_to_send())
-
-
-INVALID = SettingsFrame().serialize() + DataFrame(1).serialize()
-
-
 @pytest.mark.parametrize(
     ("talk", "code", "words"),
     [
-        (saying(b"HTTP/1.1 400 Bad\r\n\r\n"), Code.UNAVAILABLE, "does not speak HTTP/2"),
-        (saying(INVALID), Code.UNAVAILABLE, "the server violated HTTP/2: ProtocolError: Invalid"),
-        (saying(b""), Code.UNAVAILABLE, "the connection was closed"),
+        (stranger, Code.UNAVAILABLE, "does not speak HTTP/2"),
         (messages(), Code.INTERNAL, "one message was expected, and none came"),
         (messages(b"a", b"b"), Code.INTERNAL, "one message was expected, and a second one came"),
-        (endless, Code.INTERNAL, "one message was expected, and a second one came"),
     ],
-    ids=["a stranger", "no HTTP/2", "silence", "none", "two", "without end"],
 )
 def test_what_is_no_answer_is_an_error_with_a_sentence(
     tmp_path: Path, talk: Talk, code: Code, words: str
@@ -300,3 +281,132 @@ def test_what_is_no_answer_is_an_error_with_a_sentence(
     with connected(tmp_path, talk) as (_, channel):
         found, details = failure(lambda: channel.unary(METHOD, b"x", NEVER))
         assert (found, words in details) == (code, True)
+
+
+def one_after_the_other(*talks: Talk) -> Talk:
+    """Each connection is talked to by the next one, and the others by a server that answers."""
+    left = list(talks)
+
+    def talk(client: socket.socket) -> None:
+        (left.pop(0) if left else answering)(client)
+
+    return talk
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_whatever_a_server_sends_is_an_error_of_that_call_alone(name: str, tmp_path: Path) -> None:
+    """A removal, which has no deadline, ends in bounded memory; the call beside it goes
+    on, and so does the next.
+    """
+    hostile = HOSTILE[name]
+    breaks = hostile_talk(hostile.send(), hold=bool(hostile.seconds))
+    with connected(tmp_path, one_after_the_other(answering, breaks)) as (listener, channel):
+        beside = channel.stream(METHOD, b"beside", SOON)
+        assert next(beside) == b"beside"
+        seconds = hostile.seconds or NEVER
+        tracemalloc.start()
+        code, details = failure(lambda: channel.unary(METHOD, b"the question", seconds))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert not list(beside)
+        assert channel.unary(METHOD, b"after", SOON) == b"after"
+        assert listener.accepted == 2
+        assert listener.wait_for_talking(1)
+    assert (code, hostile.words in details) == (hostile.ends, True), details
+    assert peak < MOST_MIB.get(name, 15) * MIB
+
+
+def test_a_flood_on_an_idle_connection_costs_the_connection_and_no_call(tmp_path: Path) -> None:
+    """Frames that came in between are read before the next call; after too many
+    another connection is made.
+    """
+    flooded = threading.Event()
+
+    def flood(client: socket.socket) -> None:
+        client.sendall(asked(client).h2.data_to_send())
+        client.setblocking(False)
+        ping = PingFrame(0, b"12345678").serialize() * 4000
+        while not flooded.is_set():
+            try:
+                client.send(ping)
+            except BlockingIOError:
+                flooded.set()
+        client.setblocking(True)
+        client.sendall(ping * 1000)
+
+    with connected(tmp_path, one_after_the_other(flood)) as (listener, channel):
+        assert channel.unary(METHOD, b"first", SOON) == b"first"
+        assert flooded.wait(SOON)
+        assert channel.unary(METHOD, b"second", SOON) == b"second"
+        assert listener.accepted == 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(ANY_BYTES, st.booleans())
+def test_any_bytes_are_an_answer_or_an_error_of_the_call(said: bytes, greeted: bool) -> None:
+    """With a greeting before them or without: nothing but CallError leaves the
+    channel, and nothing hangs.
+    """
+    assert_clean(said, greeted)
+
+
+# ---- a list that is almost as large as one message may be
+
+CONTAINERS = 64
+SIZE_BYTES = 80 * MIB  # what CRI-O sends at most (grpc_max_send_msg_size)
+LIST = """
+import sys
+from reclaim.cri.client import CriClient
+
+def peak_bytes():  # proc_pid_status(5)
+    with open("/proc/self/status") as file:
+        return int(next(line for line in file if line.startswith("VmHWM:")).split()[1]) * 1024
+
+client = CriClient(sys.argv[1], read_deadline_seconds=60.0)
+client.list_pod_sandboxes()  # everything is imported and connected
+before = peak_bytes()
+print(len(client.list_containers()), peak_bytes() - before)
+"""
+
+
+def test_a_large_list_is_held_once(tmp_path: Path) -> None:
+    """By a list of 80 MiB the process grows by little more than that; it grew by twice as much."""
+    filler = {"filler": "x" * (SIZE_BYTES // CONTAINERS)}
+    containers = [pb.Container(id=f"{n:064x}", annotations=filler) for n in range(CONTAINERS)]
+    lists = {
+        "ListContainers": pb.ListContainersResponse(containers=containers).SerializeToString(),
+        "ListPodSandbox": b"",
+    }
+    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+        method: grpc.unary_unary_rpc_method_handler(lambda _, __, answer=answer: answer)
+        for method, answer in lists.items()
+    }
+    server = grpc.server(ThreadPoolExecutor(2), options=(("grpc.max_send_message_length", -1),))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("runtime.v1.RuntimeService", handlers),)
+    )
+    server.add_insecure_port(f"unix:{tmp_path}/cri.sock")
+    server.start()
+    command = [sys.executable, "-c", LIST, f"unix://{tmp_path}/cri.sock"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    server.stop(grace=None).wait()
+    assert done.returncode == 0, done.stderr
+    listed, grown = map(int, done.stdout.split())
+    assert listed == CONTAINERS
+    assert grown < 1.5 * SIZE_BYTES
+
+
+def test_the_largest_message_and_the_daemon_fit_into_the_limit_of_the_unit() -> None:
+    """The unit's and the DaemonSet's limit leave room for the largest message, the values
+    made of it, and the rest.
+    """
+    unit, daemonset = (
+        (ROOT / "config" / path).read_text()
+        for path in ("systemd/reclaimd.service", "kubernetes/base/daemonset.yaml")
+    )
+    limits = [*re.findall(r"^MemoryMax=(\d+)M$", unit, re.MULTILINE)]
+    limits += [max(re.findall(r"^ +memory: (\d+)Mi$", daemonset, re.MULTILINE), key=int)]
+    assert len(limits) == 2
+    assert min(map(int, limits)) * MIB >= LARGEST_MESSAGE_BYTES + 100 * MIB

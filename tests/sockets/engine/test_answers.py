@@ -1,7 +1,8 @@
 """What the runtime answers, and what then goes: only complete answers permit a removal; an error
-is no failure, a success no absence; nothing is cancelled, and what stops a pass stops it at once.
+is no failure, a success no absence; nothing is cancelled, and a mount stops a pass at once.
 
-Every code of every method: `tests/faults/test_every_code.py`.
+Every code of every method: `tests/faults/test_answers.py`; every end of a pass:
+`tests/pure/engine/test_pass.py`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,9 @@ import grpc
 import pytest
 
 from eviction.drill.private_mounts import EmbeddedNodeError, mount_tmpfs, unmount
-from eviction.engine.effects import PauseSet, Reconfigured
-from eviction.engine.node import Node
-from eviction.records.passes import Pass
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
-from tests.nodes.faults import ActThenFail, Delay, Fail, Failpoint
+from tests.nodes.faults import ActThenFail, Delay, Fail
 from tests.nodes.interrupting_server import InterruptingServer, Once
 from tests.nodes.small_node import (
     EVERYTHING,
@@ -30,11 +28,20 @@ from tests.nodes.small_node import (
     reason_of,
     relieve,
 )
+from tests.rows import rows
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.dialect import Dialect
+from tests.sockets.passes import reworded
 
 Code = grpc.StatusCode
-# for so long at most one list of containers serves several removals
+ASKED = [
+    "ListImages",
+    "ListContainers",
+    "ListPodSandbox",
+    "Status",
+    "Version",
+    "ContainerStatus",
+    "PodSandboxStatus",
+]
 
 
 def crowd(small: SmallNode) -> tuple[list[str], str]:
@@ -47,18 +54,7 @@ def crowd(small: SmallNode) -> tuple[list[str], str]:
 # ---- what is asked
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        "ListImages",
-        "ListContainers",
-        "ListPodSandbox",
-        "Status",
-        "Version",
-        "ContainerStatus",
-        "PodSandboxStatus",
-    ],
-)
+@pytest.mark.parametrize("method", ASKED)
 def test_no_image_is_removed_when_any_answer_about_images_in_use_fails(
     small_node: SmallNode, method: str
 ) -> None:
@@ -112,8 +108,7 @@ def test_a_list_that_says_two_things_of_one_container_is_not_trusted(
     crowd(small_node)
     if change is unlisted:
         small_node.failpoints["ImageStatus"] = Fail(Code.INTERNAL, "no lease")
-    with Dialect(small_node.server.target, str(tmp_path / "d.sock"), {method: change}) as dialect:
-        record = relieve(small_node.node(containerRuntimeEndpoint=dialect.endpoint), IMAGES)
+    record = reworded(small_node, tmp_path, IMAGES, **{method: change})
     assert small_node.removed() == []
     assert words in " ".join(record.errors)
 
@@ -178,57 +173,36 @@ def test_what_a_dead_container_mounts_is_not_waited_for_and_what_a_live_one_moun
 KINDS = {"RemoveImage": "image", "RemoveContainer": "container", "RemovePodSandbox": "sandbox"}
 
 
-@pytest.mark.parametrize("method", KINDS)
+@rows("""
+    method           | acts | code              | result       | what
+    RemoveImage      | yes  | DEADLINE_EXCEEDED | removed      | an error is no failure
+    RemoveContainer  | yes  | DEADLINE_EXCEEDED | removed      | nor of a container
+    RemovePodSandbox | yes  | DEADLINE_EXCEEDED | removed      | nor of a sandbox
+    RemoveImage      |      | UNKNOWN           | failed       | unless it is still there
+    RemoveContainer  |      | UNKNOWN           | failed       | then its sandbox stays, too
+    RemoveImage      |      | NOT_FOUND         | failed       | not found, and still there
+    RemoveImage      | yes  | NOT_FOUND         | already_gone | somebody else has freed that
+    RemoveContainer  | yes  | NOT_FOUND         | already_gone | also of a container
+""")
 def test_a_removal_that_acts_and_then_fails_counts_as_removed(
-    small_node: SmallNode, method: str
+    small_node: SmallNode, method: str, acts: bool, code: str, result: str
 ) -> None:
-    """An error is not a failure: after any error the runtime is asked what is
-    there, and only that counts. The error is still reported.
-    """
+    """After any error the runtime is asked what is there, and only that counts; the error is told,
+    and the others go."""
     images, container = crowd(small_node)
-    small_node.failpoints[method] = ActThenFail(Code.DEADLINE_EXCEEDED, "lost the answer")
-    record = relieve(small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB), EVERYTHING)
-    assert small_node.removed("image") == images
-    assert small_node.removed("container") == [container]
-    assert len(small_node.removed("sandbox")) == 1
-    assert {str(outcome.result) for outcome in record.removals} == {"removed"}
-    assert record.nominal_bytes == 12 * MIB
-    assert {o.verdict.kind for o in record.removals if o.error} == {KINDS[method]}
-
-
-def test_an_image_that_cannot_be_removed_does_not_stop_the_next(small_node: SmallNode) -> None:
-    """One error does not fail it all; it is told. The sandbox of a container that stays, stays."""
-    images, container = crowd(small_node)
-    for method in ("RemoveImage", "RemoveContainer"):
-        small_node.failpoints[method] = Fail(Code.UNKNOWN, "the snapshot is busy", times=1)
-    record = relieve(small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB), EVERYTHING)
-    assert small_node.removed() == images[1:]
-    for each in (images[0], container):
-        failed = outcome_of(record, each)
-        assert (str(failed.result), failed.freed.bytes) == ("failed", 0)
-        assert "the snapshot is busy" in failed.error
-    assert record.nominal_bytes == 8 * MIB
-    assert "2 removals failed" in record.reason
-
-
-@pytest.mark.parametrize(
-    ("method", "fault", "result"),
-    [
-        pytest.param("RemoveImage", Fail, "failed", id="not found, and still there"),
-        ("RemoveImage", ActThenFail, "already_gone"),
-        ("RemoveContainer", ActThenFail, "already_gone"),
-    ],
-)
-def test_a_runtime_that_reports_success_and_removes_nothing_is_not_believed(
-    small_node: SmallNode, method: str, fault: Callable[..., Failpoint], result: str
-) -> None:
-    """NOT_FOUND is success with 0 bytes of ours; but what is still there has not been removed."""
-    images, dead = crowd(small_node)
-    small_node.failpoints[method] = fault(Code.NOT_FOUND, "gone", times=1)
+    fault = ActThenFail if acts else Fail
+    small_node.failpoints[method] = fault(grpc.StatusCode[code], "lost the answer", times=1)
     record = relieve(small_node.node(), EVERYTHING)
-    outcome = outcome_of(record, images[0] if method == "RemoveImage" else dead)
-    assert (str(outcome.result), outcome.freed.bytes) == (result, 0)
-    assert (images[0] in small_node.images()) is (result == "failed")
+    failed = next(each for each in record.removals if each.verdict.kind == KINDS[method])
+    assert (str(failed.result), failed.freed.bytes > 0) == (
+        result,
+        result == "removed" and method != "RemovePodSandbox",
+    )
+    assert ("lost the answer" in failed.error) is (code != "NOT_FOUND")
+    gone = small_node.removed()
+    assert {*images, container} - {failed.verdict.id} <= set(gone)
+    assert (failed.verdict.id in gone) is (result != "failed")
+    assert (small_node.removed("sandbox") == []) is (method == "RemoveContainer" and not acts)
 
 
 def test_a_slow_removal_has_no_deadline(small_node: SmallNode) -> None:
@@ -245,90 +219,30 @@ def test_a_slow_removal_has_no_deadline(small_node: SmallNode) -> None:
     assert outcome.duration_seconds >= 1.0
 
 
-# ---- what must stop a pass that runs stops it before its next call
+@pytest.mark.parametrize("method", ["RemoveImage", "ImageStatus"])
+def test_a_mount_that_appears_costs_no_image(
+    make_small_node: SmallNodeFactory, method: str
+) -> None:
+    """Over the images, while the first is removed or the second checked: what would be removed now
+    frees nothing where the pressure is. It is kept without another question, and the record says
+    why."""
+    small = make_small_node(server=InterruptingServer)
+    small.run(small.run_pod("web"))
+    images = small.add_images(8, MIB)
+    node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
+    over, asked = str(small.images_root), list[int]()
 
-
-@pytest.fixture
-def small(make_small_node: SmallNodeFactory) -> SmallNode:
-    """With a runtime that can be interrupted, and a pod that runs."""
-    made = make_small_node(server=InterruptingServer)
-    made.run(made.run_pod("web"))
-    return made
-
-
-def interrupted(
-    small: SmallNode, method: str, images: list[str], meanwhile: Callable[[], object]
-) -> list[int]:
-    """Has something happen in the next pass, while it removes the first image or checks the second;
-    how often the status of images was asked by then."""
-    asked: list[int] = []
-
-    def now() -> None:
+    def mounted() -> None:
         asked.append(small.failpoints.calls["ImageStatus"])
-        meanwhile()
+        mount_tmpfs(over, 16 * MIB, 1000)
 
     assert isinstance(small.server, InterruptingServer)
-    image_id = images[0 if method == "RemoveImage" else 1]
-    small.server.before = Once(method, image_id, now)
-    return asked
-
-
-def assert_nothing_more(
-    small: SmallNode, record: Pass, images: list[str], reason: str, asked: list[int]
-) -> None:
-    """The removal that was sent ends, and is asked after; everything after it is kept without
-    another question, and the record says why."""
-    assert small.removed() == images[:1]
-    assert {reason_of(record, image) for image in images[1:]} == {reason}
-    more = small.failpoints.calls["ImageStatus"] - asked[0]
-    assert more <= 1
-    assert str(record.result) == "not_enough"
-
-
-def paused(node: Node) -> None:
-    """An operator pauses removals."""
-    node.owner.post(PauseSet(600.0))
-
-
-def reconfigured(node: Node) -> None:
-    """Another configuration was read."""
-    node.owner.post(Reconfigured(node.configuration.model_copy(update={"dry_run": True})))
-
-
-def stopped(node: Node) -> None:
-    """The daemon is told to stop."""
-    node.owner.stop()
-
-
-BRAKES: dict[Callable[[Node], None], str] = {
-    paused: "paused",
-    reconfigured: "reconfigured",
-    stopped: "stopping",
-}
-
-
-@pytest.mark.parametrize("brake", BRAKES, ids=lambda brake: brake.__name__)
-@pytest.mark.parametrize("method", ["RemoveImage", "ImageStatus"])
-def test_a_pass_that_runs_sends_nothing_more(
-    small: SmallNode, brake: Callable[[Node], None], method: str
-) -> None:
-    """Whichever of them comes while it runs."""
-    images = small.add_images(4)
-    node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
-    asked = interrupted(small, method, images, lambda: brake(node))
-    assert_nothing_more(small, relieve(node), images, BRAKES[brake], asked)
-
-
-@pytest.mark.parametrize("extent", ["enough", "all"])
-@pytest.mark.parametrize("method", ["RemoveImage", "ImageStatus"])
-def test_a_mount_that_appears_costs_no_image(small: SmallNode, method: str, extent: str) -> None:
-    """Over the images: what would be removed now frees nothing where the pressure is."""
-    images = small.add_images(8, MIB)
-    node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB, extent=extent)
-    over = str(small.images_root)
-    asked = interrupted(small, method, images, lambda: mount_tmpfs(over, 16 * MIB, 1000))
+    small.server.before = Once(method, images[method == "ImageStatus"], mounted)
     try:
         record = relieve(node)
     finally:
         unmount(over)
-    assert_nothing_more(small, record, images, "layout_changed", asked)
+    assert small.removed() == images[:1]
+    assert {reason_of(record, image) for image in images[1:]} == {"layout_changed"}
+    assert small.failpoints.calls["ImageStatus"] - asked[0] <= 1
+    assert str(record.result) == "not_enough"

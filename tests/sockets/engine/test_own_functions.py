@@ -4,7 +4,7 @@ its row, measured and told like the product's own, and what it leaves is for the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,50 +17,37 @@ from eviction.engine.effects import Request
 from eviction.engine.node import Node
 from eviction.records.json_shapes import to_json
 from eviction.records.pass_json import pass_json
-from eviction.records.passes import Pass, PassResult
+from eviction.records.passes import PassResult
 from eviction.surface.metrics import Metrics
 from eviction.types import Threshold
 from eviction.wording.configuration_warnings import warnings_on_node
 from eviction.wording.explain import outcomes_table
 from eviction.wording.status import NodeStatus
-from reclaim.function import (
-    ReclaimFunction,
-)
-from reclaim.functions.ballast import BallastSettings, release_ballast_function
-from reclaim.functions.rotated_logs import delete_rotated_logs_function
-from reclaim.functions.table import FUNCTIONS, table_of
-from signals.types import FilesystemRole, Signal
-from tests.full_disk import available, full
-from tests.nodes.small_node import MIB, SmallNode, outcome_of, relieve, result_of
+from reclaim.functions.ballast import BallastSettings
+from reclaim.functions.caches import SIGNATURE
+from signals.types import Signal
+from tests.full_disk import available
+from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.pure.values import value
 from tests.sockets.mounts import mounted_tmpfs
 from tests.sockets.program.scripts import script
 
 CACHE = Signal("buildcache.available")
-PRUNE = "prune"
-NODEFS = FilesystemRole.NODEFS
+PRUNE, BALLAST, LOGS = "prune", "ReleaseBallast", "DeleteRotatedLogs"
 OLD = (1_700_000_000.0,) * 2
-
-
-def pressed(small: SmallNode, function: ReclaimFunction, above: int, **options: Any) -> Node:
-    """The product under pressure until `above` more is free, with the function at the head of every
-    row."""
-    signal = options.pop("signal", Signal.NODEFS_AVAILABLE)
-    options.update(functions=table_of(function, *FUNCTIONS.values()), first=function.name)
-    return small.node(signal, above, **options)
 
 
 # ---- a function at the head of a row
 
 
-def a_ballast(small: SmallNode) -> ReclaimFunction:
+def a_ballast(small: SmallNode) -> dict[str, Any]:
     """Of 8 MiB."""
-    settings = BallastSettings(str(small.disk / "ballast"), 8 * MIB)
-    assert create_ballast(settings)[0].problem == ""
-    return release_ballast_function("ReleaseBallast", settings, NODEFS)
+    path = str(small.disk / "ballast")
+    assert create_ballast(BallastSettings(path, 8 * MIB))[0].problem == ""
+    return {"name": BALLAST, "file": path, "size": "8Mi"}
 
 
-def rotated_logs(small: SmallNode) -> ReclaimFunction:
+def rotated_logs(small: SmallNode) -> dict[str, Any]:
     """Four of 2 MiB that may go, of two containers that run; the newest of each stays."""
     for name, days in (("web", (1, 3, 6)), ("db", (2, 4, 5))):
         log = small.log(name, small.run(small.run_pod(name)))
@@ -68,131 +55,82 @@ def rotated_logs(small: SmallNode) -> ReclaimFunction:
         for day in days:
             path = log.with_name(f"0.log.202611{day:02}-120000.gz")
             path.write_bytes(os.urandom(2 * MIB))
+            os.truncate(path, 1 << 30)  # what is not allocated does not count
             os.utime(path, OLD)
-    return delete_rotated_logs_function("DeleteRotatedLogs", 1, NODEFS)
+    return {"name": LOGS, "keep": 1}
 
 
-Make = Callable[[SmallNode], ReclaimFunction]
-WHAT_GOES: dict[Make, tuple[int, int, int, list[tuple[str, str, str]], str]] = {
-    a_ballast: (8, 6, 8, [("ballast", "{disk}/ballast", "set_aside")], "was set aside to be freed"),
-    rotated_logs: (
-        8,
-        3,
-        4,
-        [
-            ("rotated_log", "default/web/app/0.log.20261101-120000.gz", "rotated"),
-            ("rotated_log", "default/db/app/0.log.20261102-120000.gz", "rotated"),
-        ],
-        "a newer rotated log of its container is kept",
-    ),
-}
-"""How many MiB it has, how many are wanted and freed; what goes for them, and how that is said."""
-
-
-def tree(directory: Path) -> set[Path]:
-    """Everything below it."""
-    return set(directory.rglob("*"))
-
-
-def removals(record: Pass) -> list[tuple[str, str, str, str | None]]:
-    """Kind, name, reason and result of what the record of a pass has."""
-    return [
-        (each["kind"], each["name"], each["reason"], each["result"])
-        for each in to_json(pass_json(record))["removals"]
-    ]
+def node_with(small: SmallNode, above: int, *entries: dict[str, Any], **options: Any) -> Node:
+    """The product under pressure until `above` more is free, with these functions before that of
+    images."""
+    row = [*(entry["name"] for entry in entries), "DeleteUnusedImages"]
+    options |= {"reclaimFunctions": [*entries], "reclaimTable": {"nodefs.available": row}}
+    return small.node(Signal.NODEFS_AVAILABLE, above, **options)
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-@pytest.mark.parametrize("make", WHAT_GOES)
 def test_it_goes_in_its_row_until_the_disk_is_relieved(
-    small_node: SmallNode, make: Make, dry_run: bool
+    small_node: SmallNode, dry_run: bool
 ) -> None:
     """As much as is wanted, and no image; a dry run credits what it promises, and removes none."""
-    _, wanted, freed, objects, sentence = WHAT_GOES[make]
-    function, images = make(small_node), small_node.add_images(2)
-    before = tree(small_node.disk)
-    record = relieve(pressed(small_node, function, wanted * MIB, dry_run=dry_run))
+    logs, images = rotated_logs(small_node), small_node.add_images(2)
+    before = {*small_node.disk.rglob("*")}
+    record = relieve(node_with(small_node, 3 * MIB, logs, dry_run=dry_run))
+    document = to_json(pass_json(record))
+    oldest = ("web/app/0.log.20261101-120000.gz", "db/app/0.log.20261102-120000.gz")
     result = "planned" if dry_run else "removed"
-    assert removals(record) == [
-        (kind, name.format(disk=small_node.disk), reason, result) for kind, name, reason in objects
-    ]
-    assert sentence in outcomes_table(record.removals)[1]
+    assert [
+        (each["kind"], each["name"], each["reason"], each["result"])
+        for each in document["removals"]
+    ] == [("rotated_log", f"default/{name}", "rotated", result) for name in oldest]
+    told = outcomes_table(record.removals)[1]
+    assert "a newer rotated log of its container is kept" in told
     assert set(images) <= small_node.images()
-    assert len(before - tree(small_node.disk)) == (0 if dry_run else len(objects))
+    assert len(before - {*small_node.disk.rglob("*")}) == (0 if dry_run else 2)
+    assert document["row"][0] == LOGS
+    assert document["kept_by_reason"] == {"current": 2, "newest_rotated": 2, "relieved": 2}
     if dry_run:
-        assert record.reason.startswith(f"would free ~{freed:.1f}MiB with ")
+        assert record.reason.startswith("would free ~4.0MiB with ")
         assert record.reason.endswith(" available, enough")
     else:
         assert record.result is PassResult.SATISFIED
-        assert record.measured.bytes == freed * MIB
-        assert {outcome.freed.bytes for outcome in record.removals} == {freed * MIB // len(objects)}
-        document = to_json(pass_json(record))
-        assert document["row"][0] == function.name
-        if make is rotated_logs:
-            assert document["kept_by_reason"] == {"current": 2, "newest_rotated": 2, "relieved": 2}
+        assert record.measured.bytes == 4 * MIB
+        assert {each.freed.bytes for each in record.removals} == {2 * MIB}
 
 
-@pytest.mark.parametrize("inodes", [False, True], ids=["0 bytes", "0 inodes"])
-@pytest.mark.parametrize("make", WHAT_GOES)
-def test_a_full_disk_is_relieved(small_node: SmallNode, make: Make, inodes: bool) -> None:
-    """Unlinking needs neither a byte nor an inode."""
-    _, wanted, freed, objects, _ = WHAT_GOES[make]
-    function = make(small_node)
-    signal = Signal.NODEFS_INODES_FREE if inodes else Signal.NODEFS_AVAILABLE
-    with full(small_node.disk, inodes=inodes):
-        above = len(objects) if inodes else wanted * MIB
-        record = relieve(pressed(small_node, function, above, signal=signal))
-        gained = len(objects) if inodes else freed * MIB
-        assert available(small_node.disk, inodes=inodes) == gained
-    assert record.result is PassResult.SATISFIED
-
-
-@pytest.mark.parametrize("make", WHAT_GOES)
-def test_what_is_not_enough_is_left_to_the_next_function(small_node: SmallNode, make: Make) -> None:
-    """All of it goes, and then one image."""
-    function, images = make(small_node), small_node.add_images(2)
-    small_node.run(small_node.run_pod("app"))
-    record = relieve(pressed(small_node, function, (WHAT_GOES[make][0] + 2) * MIB))
-    assert record.result is PassResult.SATISFIED
-    kinds = [kind for kind, *_ in removals(record)]
-    assert kinds == [WHAT_GOES[make][3][0][0]] * (len(kinds) - 1) + ["image"]
-    assert small_node.images() & set(images) == {images[1]}
-
-
-def test_what_is_not_the_ballast_is_an_error_and_the_next_function_goes_on(
-    small_node: SmallNode,
+def test_each_function_of_the_configuration_is_called_in_its_row(
+    small_node: SmallNode, tmp_path: Path
 ) -> None:
-    """Of the pass, in its record; the file in its place stays."""
-    function, (image,) = a_ballast(small_node), small_node.add_images(1)
-    os.truncate(small_node.disk / "ballast", MIB)
-    record = relieve(pressed(small_node, function, 2 * MIB))
-    told = f"is not the ballast: it has {MIB} bytes, and the ballast has {8 * MIB}"
-    assert told in record.errors[0]
-    assert result_of(record, image) == "removed"
-    assert (small_node.disk / "ballast").exists()
-
-
-def test_while_a_process_holds_it_open_nothing_comes_free_and_the_next_function_goes_on(
-    small_node: SmallNode,
-) -> None:
-    """The measuring says so: it was removed, and freed nothing."""
-    function, images = a_ballast(small_node), small_node.add_images(3)
-    with open(small_node.disk / "ballast", "rb"):
-        record = relieve(pressed(small_node, function, 6 * MIB))
-    ballast = outcome_of(record, str(small_node.disk / "ballast"))
-    assert (str(ballast.result), ballast.freed.bytes) == ("removed", 0)
-    assert [result_of(record, image) for image in images[:2]] == ["removed", "removed"]
-    assert record.result is PassResult.SATISFIED
-
-
-def test_its_name_and_its_kinds_are_labels_of_the_metrics(small_node: SmallNode) -> None:
-    """From the first scrape on, as those of the others."""
-    node = pressed(small_node, a_ballast(small_node), 2 * MIB)
+    """A program, rotated logs, a cache, containerd's garbage and ballast make the room, and the rest
+    is made by one image; their names and kinds are labels of the metrics from the first scrape
+    on."""
+    small_node.server.leases.add_content("left-behind", 4 * MIB)
+    cached = small_node.disk / "cached"
+    cached.write_bytes(b"x" * 4 * MIB)
+    hub = small_node.disk / "hub"
+    for name, content in (("CACHEDIR.TAG", SIGNATURE), ("models--a/x", b"x" * 2 * MIB)):
+        (hub / name).parent.mkdir(parents=True, exist_ok=True)
+        (hub / name).write_bytes(content)
+    entries = (
+        entry(frees="nodefs", path=script(tmp_path, f"rm {cached}")),
+        rotated_logs(small_node),
+        {"name": "DeleteFromCaches", "caches": [str(hub)], "minAge": "0s"},
+        {"name": "CollectContainerdGarbage"},
+        a_ballast(small_node),
+    )
+    images = small_node.add_images(2)
+    node = node_with(small_node, 28 * MIB, *entries)
+    assert node.function_problems() == ()
     metrics = Metrics(NodeStatus, functions=node.functions)
-    for removed in ("0.0", "1.0"):
-        text = metrics.page({}).body.decode()
-        assert f'reclaimd_removals_total{{kind="ballast",result="removed"}} {removed}' in text
-        metrics.passed(relieve(node))
+    ballast = 'reclaimd_removals_total{kind="ballast",result="removed"} '
+    assert f"{ballast}0.0" in metrics.page({}).body.decode()
+    record = relieve(node)
+    metrics.passed(record)
+    assert f"{ballast}1.0" in metrics.page({}).body.decode()
+    freed = [each.measured.bytes // MIB for each in record.functions]
+    assert [each.operation for each in record.functions] == list(record.row)
+    assert (freed, record.result) == ([4, 8, 2, 4, 8, 4], PassResult.SATISFIED)
+    assert small_node.images() & set(images) == {images[1]}
 
 
 # ---- filesystems and rows of the configuration
@@ -266,25 +204,23 @@ def test_a_machine_without_a_runtime_is_relieved(cache: Path) -> None:
     assert set(record.observations.signals) == {CACHE, Signal("buildcache.inodesFree")}
 
 
-@pytest.mark.parametrize(("below", "called"), [(7, True), (-1, False)])
-def test_a_function_that_waits_is_called_below_its_own_mark(
-    small_node: SmallNode, tmp_path: Path, below: int, called: bool
+def test_why_a_function_that_waits_was_not_called_is_told(
+    small_node: SmallNode, tmp_path: Path
 ) -> None:
-    """That it was not is the reason why a pass did not do more."""
-    waits = {"function": PRUNE, "below": f"{small_node.available() + below * MIB}e0"}
-    program = script(tmp_path, f"touch {tmp_path}/called")
+    """Below its own mark it would have been: a reason why the pass did not do more."""
+    waits = {"function": PRUNE, "below": f"{small_node.available() - MIB}e0"}
     node = small_node.node(
         Signal.NODEFS_AVAILABLE,
         30 * MIB,
-        reclaimFunctions=[entry(frees="nodefs", path=program)],
+        reclaimFunctions=[entry(frees="nodefs", path=script(tmp_path, f"touch {tmp_path}/called"))],
         reclaimTable={"nodefs.available": ["DeleteUnusedImages", waits]},
     )
     record = relieve(node)
-    assert ((tmp_path / "called").exists(), record.result) == (called, PassResult.NOT_ENOUGH)
+    assert ((tmp_path / "called").exists(), record.result) == (False, PassResult.NOT_ENOUGH)
     told = "nodefs.available is not below"
-    assert (f"{PRUNE} was not called: {told}" in record.reason) is not called
+    assert f"{PRUNE} was not called: {told}" in record.reason
     skipped = to_json(pass_json(record))["functions"][-1]["skipped"]
-    assert str(skipped).startswith(told) is not called
+    assert str(skipped).startswith(told)
 
 
 def test_rows_that_cannot_relieve_their_signal_are_told(small_node: SmallNode, cache: Path) -> None:
@@ -341,45 +277,6 @@ def test_a_program_is_told_what_is_missing_now(small_node: SmallNode, tmp_path: 
         assert told["SIGNAL"] == str(signal or Signal.NODEFS_AVAILABLE)
         assert int(told["AVAILABLE"]) + above == int(told["MARK"])
         assert [int(told["MISSING_BYTES"]), int(told["MISSING_INODES"])] == missing
-
-
-def test_each_function_of_the_configuration_is_called_in_its_row(
-    small_node: SmallNode, tmp_path: Path
-) -> None:
-    """A program, ballast, rotated logs and containerd's garbage make the room; no image goes."""
-    a_ballast(small_node)
-    rotated_logs(small_node)
-    small_node.server.leases.add_content("left-behind", 4 * MIB)
-    cached = small_node.disk / "cached"
-    cached.write_bytes(b"x" * 4 * MIB)
-    images = set(small_node.add_images(2))
-    node = small_node.node(
-        Signal.NODEFS_AVAILABLE,
-        23 * MIB,
-        reclaimFunctions=[
-            entry(frees="nodefs", path=script(tmp_path, f"rm {cached}")),
-            {"name": "DeleteRotatedLogs", "keep": 1},
-            {"name": "CollectContainerdGarbage"},
-            {"name": "ReleaseBallast", "file": str(small_node.disk / "ballast"), "size": "8Mi"},
-        ],
-        reclaimTable={
-            "nodefs.available": [
-                *(PRUNE, "DeleteRotatedLogs", "CollectContainerdGarbage", "ReleaseBallast"),
-                "DeleteUnusedImages",
-            ]
-        },
-    )
-    assert node.function_problems() == ()
-    record = relieve(node)
-    freed = {function.operation: function.measured.bytes // MIB for function in record.functions}
-    assert freed == {
-        PRUNE: 4,
-        "DeleteRotatedLogs": 8,
-        "CollectContainerdGarbage": 4,
-        "ReleaseBallast": 8,
-    }
-    assert record.result is PassResult.SATISFIED
-    assert images <= small_node.images()
 
 
 def test_what_cannot_be_called_is_told(small_node: SmallNode, tmp_path: Path) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import io
 import os
 import random
 import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 import threading
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -28,12 +33,12 @@ from reclaim.types import ReclaimError, RemovalFailed, Verdict
 from reclaim.workers import Workers
 from signals.clock import SystemClock
 from signals.mounts import read_mounts
-from signals.types import Signal
 from tests.conftest import MOUNTS
-from tests.nodes.small_node import SmallNode, relieve
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock
+from tests.rows import rows
 from tests.sockets.mounts import bound
+from tests.sockets.pod_logs.trees import before_each_call, plant
 
 SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55\n"
 MIB = 1 << 20
@@ -55,13 +60,10 @@ def tagged(directory: Path) -> Path:
     return directory
 
 
-def model(hub: Path, name: str, size_bytes: int = 8192) -> Path:
+def model(hub: Path, name: str) -> None:
     """A unit as Hugging Face's hub has it."""
-    (hub / name / "blobs").mkdir(parents=True)
-    (hub / name / "blobs" / "x").write_bytes(os.urandom(size_bytes))
-    (hub / name / "snapshots").mkdir()
+    plant(hub / name, "blobs/x", "snapshots/")
     (hub / name / "snapshots" / "model.bin").symlink_to("../blobs/x")
-    return hub / name
 
 
 @contextmanager
@@ -85,6 +87,14 @@ def runtime(tmp_path: Path) -> Iterator[Runtime]:
         yield made
 
 
+@pytest.fixture
+def hub(tmp_path: Path) -> Path:
+    """A cache with one model."""
+    made = tagged(tmp_path / "hub")
+    model(made, "models--a")
+    return made
+
+
 def stage_of(runtime: Runtime, root: Path) -> CacheUnits:
     """All units below a root may go at once."""
     return CacheUnits(CacheSettings((str(root),), 0.0), runtime, SystemClock())
@@ -101,59 +111,42 @@ def content_of(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*")}
 
 
-@pytest.mark.parametrize(
-    ("made", "units"),
-    [
-        pytest.param(
-            ("models--a/blobs/x", "datasets--b/blobs/x", ".locks/y", "version.txt"),
-            {"models--a", "datasets--b"},
-            id="a model or data set of a hub",
-        ),
-        pytest.param(
-            ("archive-v0/abc/lib/x.py", "archive-v0/def/y", "wheels-v5/index/x", "sdists-v9/z"),
-            {"archive-v0/abc", "archive-v0/def"},
-            id="an unpacked wheel of uv",
-        ),
-        pytest.param(
-            ("cache/index-1/a-1.0.crate", "src/index-1/a-1.0/lib.rs", "index/index-1/.cache/a"),
-            {"cache/index-1/a-1.0.crate", "src/index-1/a-1.0"},
-            id="a crate of cargo",
-        ),
-        pytest.param(("wheels/a/b", "file", ".hidden/c"), {"wheels", "file", ".hidden"}, id="else"),
-    ],
-)
+@rows("""
+    what                            | made                                                                           | units
+    a model or data set of a hub    | models--a/blobs/x datasets--b/blobs/x .locks/y version.txt                     | models--a datasets--b
+    an unpacked wheel of uv         | archive-v0/abc/lib/x.py archive-v0/def/y wheels-v5/index/x sdists-v9/z         | archive-v0/abc archive-v0/def
+    a crate of cargo                | cache/index-1/a-1.0.crate src/index-1/a-1.0/lib.rs index/index-1/.cache/a      | cache/index-1/a-1.0.crate src/index-1/a-1.0
+    else what lies there            | wheels/a/b file .hidden/c                                                      | wheels file .hidden
+""")
 def test_a_unit_is_what_its_tool_takes_as_a_whole(
-    tmp_path: Path, runtime: Runtime, made: tuple[str, ...], units: set[str]
+    tmp_path: Path, runtime: Runtime, made: str, units: str
 ) -> None:
     """By what lies in a tagged directory, some levels below the root; a symlink is none."""
     cache = tagged(tmp_path / "root" / "pod" / "cache")
-    for name in made:
-        (cache / name).parent.mkdir(parents=True, exist_ok=True)
-        (cache / name).write_text("x")
-    (cache / "latest").symlink_to(cache / Path(made[0]).parts[0])
+    plant(cache, *made.split())
+    (cache / "latest").symlink_to(cache / made.partition("/")[0])
     stage = stage_of(runtime, tmp_path / "root")
     verdicts = planned(stage)
-    assert {os.path.relpath(each.id, cache) for each in verdicts} == units
+    assert {os.path.relpath(each.id, cache) for each in verdicts} == {*units.split()}
     before = content_of(cache)
     for verdict in verdicts:
         assert isinstance(stage.check(verdict), Ready)
         assert stage.remove(verdict)
         assert not stage.present(verdict)
         assert isinstance(stage.check(verdict), Refused)
+    below = tuple(f"{unit}/" for unit in units.split())
     gone = before - content_of(cache)
-    assert gone == {path for path in before if any(f"{path}/".startswith(f"{u}/") for u in units)}
+    assert gone == {path for path in before if f"{path}/".startswith(below)}
 
 
 @pytest.mark.parametrize("how", USES)
-def test_what_a_process_uses_stays(tmp_path: Path, runtime: Runtime, how: str) -> None:
+def test_what_a_process_uses_stays(hub: Path, runtime: Runtime, how: str) -> None:
     """In the plan; if it begins after the plan, in the check; and at the last moment, when it has
     its name again after a moment."""
-    hub = tagged(tmp_path / "hub")
-    unit = model(hub, "models--used")
     stage = stage_of(runtime, hub)
     (verdict,) = planned(stage)
     before = content_of(hub)
-    with using(unit, how):
+    with using(hub / "models--a", how):
         assert planned(stage_of(runtime, hub)) == ()
         assert stage.check(verdict) == Refused("open")
         with pytest.raises(RemovalFailed, match="changed at the last moment: open"):
@@ -171,11 +164,9 @@ class DiskThatFails(CacheUnits):
 
 
 def test_a_unit_that_cannot_be_looked_at_any_more_gets_its_name_back(
-    tmp_path: Path, runtime: Runtime
+    hub: Path, runtime: Runtime
 ) -> None:
     """Nothing stays hidden from those who use it."""
-    hub = tagged(tmp_path / "hub")
-    model(hub, "models--a")
     stage = DiskThatFails(CacheSettings((str(hub),), 0.0), runtime, SystemClock())
     before = content_of(hub)
     (verdict,) = planned(stage)
@@ -184,87 +175,76 @@ def test_a_unit_that_cannot_be_looked_at_any_more_gets_its_name_back(
     assert content_of(hub) == before
 
 
-Change = Callable[[Path, Path], None]
+CHANGES = (
+    "a file in it is written",
+    "it is another of its name",
+    "it is a symlink",
+    "what is above it is a symlink",
+    "the tag is gone",
+    "the tag has another signature",
+    "something is mounted in it",
+)
 
 
-def replace_by_another(hub: Path, _: Path) -> None:
-    """Another directory gets the unit's name."""
-    (hub / "models--a").rename(hub / "moved")
-    model(hub, "models--a")
-
-
-def sign_otherwise(hub: Path, _: Path) -> None:
-    """The tag is another file."""
-    (hub / "CACHEDIR.TAG").write_text("Signature: no")
-
-
-def replace_by_symlink(hub: Path, elsewhere: Path) -> None:
-    """The unit becomes a symlink to something else."""
-    shutil.rmtree(hub / "models--a")
-    (hub / "models--a").symlink_to(elsewhere)
-
-
-def replace_above(hub: Path, elsewhere: Path) -> None:
-    """The tagged directory becomes a symlink to one that is tagged, too."""
-    shutil.copytree(hub, elsewhere / "hub", symlinks=True)
-    shutil.move(hub, hub.with_name("moved"))
-    hub.symlink_to(elsewhere / "hub")
-
-
-CHANGES: dict[str, Change] = {
-    "a file in it is written": lambda hub, _: (hub / "models--a/blobs/x").touch(),
-    "it is another of its name": replace_by_another,
-    "it is a symlink": replace_by_symlink,
-    "what is above it is a symlink": replace_above,
-    "the tag is gone": lambda hub, _: (hub / "CACHEDIR.TAG").unlink(),
-    "the tag has another signature": sign_otherwise,
-    "something is mounted in it": lambda hub, elsewhere: bound(
-        str(elsewhere), str(hub / "models--a" / "blobs")
-    ),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_changes_after_the_plan_stays(tmp_path: Path, runtime: Runtime, change: str) -> None:
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_changes_after_the_plan_stays(
+    tmp_path: Path, hub: Path, runtime: Runtime, what: str
+) -> None:
     """Neither the check nor the removal alone lets it go, and nothing elsewhere is touched."""
-    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
-    hub = tagged(root / "hub")
-    model(hub, "models--a")
-    elsewhere.mkdir()
-    (elsewhere / "precious").write_text("x")
-    stage = stage_of(runtime, root)
+    elsewhere, unit = tmp_path / "elsewhere", hub / "models--a"
+    plant(elsewhere, "precious")
+    stage = stage_of(runtime, tmp_path)
     (verdict,) = planned(stage)
-    CHANGES[change](hub, elsewhere)
+    match CHANGES.index(what):
+        case 0:
+            (unit / "blobs" / "x").touch()
+        case 1:
+            unit.rename(hub / "moved")
+            model(hub, "models--a")
+        case 2:
+            shutil.rmtree(unit)
+            unit.symlink_to(elsewhere)
+        case 3:
+            shutil.copytree(hub, elsewhere / "hub", symlinks=True)
+            hub.rename(hub.with_name("moved"))
+            hub.symlink_to(elsewhere / "hub")
+        case 4:
+            (hub / "CACHEDIR.TAG").unlink()
+        case 5:
+            (hub / "CACHEDIR.TAG").write_text("Signature: no")
+        case _:
+            bound(str(elsewhere), str(unit / "blobs"))
     try:
-        before = content_of(root), content_of(elsewhere)
+        before = content_of(tmp_path)
         assert isinstance(stage.check(verdict), Refused)
         with suppress(RemovalFailed):
             assert not stage.remove(verdict)
-        assert (content_of(root), content_of(elsewhere)) == before
+        assert content_of(tmp_path) == before
     finally:
-        if "mounted" in change:
-            unmount(str(hub / "models--a" / "blobs"))
+        if "mounted" in what:
+            unmount(str(unit / "blobs"))
 
 
 @pytest.mark.parametrize(
     "tag", ["", "Signature: 0", SIGNATURE[1:], "a symlink", "a directory", "pyvenv.cfg"]
 )
 def test_a_directory_without_the_right_tag_is_no_cache(
-    tmp_path: Path, runtime: Runtime, tag: str
+    hub: Path, runtime: Runtime, tag: str
 ) -> None:
-    """Nor is one whose tag is no file of its own."""
-    hub = tmp_path / "hub"
-    model(hub, "models--a")
-    if tag == "a symlink":
-        (tmp_path / "TAG").write_text(SIGNATURE)
-        (hub / "CACHEDIR.TAG").symlink_to(tmp_path / "TAG")
-    elif tag == "pyvenv.cfg":  # uv tags environments, too
-        tagged(hub)
-        (hub / tag).touch()
-    elif tag == "a directory":
-        (hub / "CACHEDIR.TAG").mkdir()
-    elif tag:
-        (hub / "CACHEDIR.TAG").write_text(tag)
+    """Nor is one whose tag is no file of its own, or an environment of Python, which uv tags,
+    too."""
+    found = hub / "CACHEDIR.TAG"
+    match tag:
+        case "pyvenv.cfg":
+            (hub / tag).touch()
+        case "a symlink":
+            found.rename(hub.with_name("TAG"))
+            found.symlink_to(hub.with_name("TAG"))
+        case "a directory":
+            found.unlink()
+            found.mkdir()
+        case _:
+            found.write_text(tag)
     assert stage_of(runtime, hub).plan() is None
 
 
@@ -272,7 +252,7 @@ def test_what_an_interruption_left_goes_first_and_a_full_name_is_no_obstacle(
     tmp_path: Path, runtime: Runtime
 ) -> None:
     """Under its hidden name, whatever its age; a unit whose name has 255 bytes is hidden, too."""
-    hub = tagged(tmp_path / "hub")
+    hub = tagged(tmp_path / "other")
     model(hub, (HIDDEN + b"4711").decode())
     model(hub, f"models--{'x' * 247}")
     stage = stage_of(runtime, hub)
@@ -293,96 +273,30 @@ def test_only_what_has_no_other_link_counts_as_freed(tmp_path: Path, runtime: Ru
     assert MIB <= (verdict.size_bytes or 0) < 2 * MIB
 
 
-def test_where_processes_cannot_be_seen_nothing_goes(tmp_path: Path) -> None:
+def test_where_processes_cannot_be_seen_nothing_goes(hub: Path) -> None:
     """In a PID namespace that is neither the first nor the runtime's: these tests have one."""
     if os.readlink("/proc/self/ns/pid") == "pid:[4026531836]":
         pytest.skip("needs a PID namespace of its own")
-    hub = tagged(tmp_path / "hub")
-    model(hub, "models--a")
     with pytest.raises(ReclaimError, match="not all processes are seen here"):
         stage_of(MemoryRuntime(SteppedClock()), hub).plan()
 
 
-def test_pressure_is_relieved_by_the_longest_unused_units(small_node: SmallNode) -> None:
-    """From the configuration to the disk: only as much as is needed goes, and the record says
-    what; a model that is open stays."""
-    hub = tagged(small_node.disk / "models" / "hub")
-    oldest, used, newer, newest = (model(hub, f"models--{name}", 4 * MIB) for name in "abcd")
-    with using(used, "open"):
-        node = small_node.node(
-            Signal.NODEFS_AVAILABLE,
-            6 * MIB,
-            reclaimFunctions=[{"name": "DeleteFromCaches", "caches": [str(hub)], "minAge": "0s"}],
-            reclaimTable={"nodefs.available": ["DeleteFromCaches"]},
-        )
-        record = relieve(node)
-    names = [Path(each.verdict.id).name for each in record.removals]
-    assert names == [oldest.name, newer.name]
-    assert sorted(path.name for path in hub.glob("models--*")) == [used.name, newest.name]
-    assert sum(each.freed.bytes for each in record.removals) >= 8 * MIB
-    reasons = {Path(each.verdict.id).name: each.verdict.reason for each in record.kept}
-    assert reasons == {used.name: "open", newest.name: "relieved"}
-
-
-def _read_all_the_while(
-    unit: Path, begun: threading.Event, ends: threading.Event, failed: list[str]
-) -> None:
-    """A job: it works in its model's directory, and reads it again and again."""
-    with using(unit, "its directory"):
-        begun.set()
-        while not ends.is_set():
-            try:
-                (unit / "snapshots" / "model.bin").read_bytes()
-            except OSError as error:
-                if not ends.is_set():
-                    failed.append(str(error))
-
-
-@pytest.mark.parametrize("runs", [pytest.param(5), pytest.param(200, marks=pytest.mark.soak)])
-def test_a_job_that_reads_its_model_keeps_it(tmp_path: Path, runtime: Runtime, runs: int) -> None:
-    """While all others go, run after run."""
-    hub = tagged(tmp_path / "hub")
-    read = model(hub, "models--read")
-    begun, ends, failed = threading.Event(), threading.Event(), list[str]()
-    job = threading.Thread(target=_read_all_the_while, args=(read, begun, ends, failed))
-    job.start()
-    begun.wait()
-    try:
-        for run in range(runs):
-            model(hub, f"models--{run}")
-            stage = stage_of(runtime, hub)
-            for verdict in planned(stage):
-                if isinstance(stage.check(verdict), Ready):
-                    with suppress(RemovalFailed):
-                        stage.remove(verdict)
-            assert read.exists()
-    finally:
-        ends.set()
-        job.join()
-    assert failed == []
-
-
-CALLS = frozenset(
-    {"open", "os.link", "os.listdir", "os.remove", "os.rename", "os.rmdir", "os.scandir"}
-)
-"""What Python tells its audit hooks right before it asks the kernel."""
-
-
 class Pod:
-    """Swaps symlinks, directories, files and mounts in its cache, as its seed decides: on a thread,
-    or right before each call of the thread that made it, so that nothing is between a look and the
-    call but this."""
-
-    now: Pod | None = None
+    """Swaps symlinks, directories, files and mounts in its cache, as its seed decides."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.root, self.elsewhere = directory / "root", directory / "elsewhere"
         self.hub = tagged(self.root / "hub")
-        model(self.elsewhere, "models--precious")
-        (self.elsewhere / "CACHEDIR.TAG").write_text(SIGNATURE)
+        model(self.hub, "models--a")
+        model(tagged(self.elsewhere), "models--precious")
         (self.root / "beside").write_text("no unit")
         self._dice = random.Random(seed)  # noqa: S311 # no secret
-        self._thread, self._bound = threading.get_ident(), False
+        self._bound = False
+
+    def acts(self) -> None:
+        """Once in three times."""
+        if self._dice.randrange(3) == 0:
+            self.swap()
 
     def swap(self) -> None:
         """One step of it, which may not be possible."""
@@ -420,78 +334,32 @@ class Pod:
                 unmount(mount.point)
 
 
-def before_a_call(event: str, arguments: tuple[object, ...]) -> None:
-    """The pod of this thread, if there is one, acts once in three calls; what it calls is not
-    told."""
-    pod = Pod.now
-    if pod is None or event not in CALLS or str(arguments[0]).startswith("/proc"):
-        return
-    if threading.get_ident() == pod._thread and pod._dice.randrange(3) == 0:
-        Pod.now = None
-        try:
-            pod.swap()
-        finally:
-            Pod.now = pod
-
-
 @pytest.mark.parametrize("seeds", [60, pytest.param(100_000, marks=pytest.mark.soak)])
 def test_whatever_a_pod_does_before_each_call_nothing_outside_its_cache_goes(
     tmp_path: Path, runtime: Runtime, seeds: int
 ) -> None:
     """Two runs in a scene of its own for each seed; some units go, and some removals fail."""
-    sys.addaudithook(before_a_call)
     gone = failed = 0
     for seed in range(seeds):
         pod = Pod(tmp_path / str(seed), seed)
-        model(pod.hub, "models--a")
         before = content_of(pod.elsewhere)
         try:
             for _ in range(2):
-                Pod.now = pod
                 stage = stage_of(runtime, pod.root)
                 try:
-                    for verdict in planned(stage):
-                        if isinstance(stage.check(verdict), Ready):
-                            gone += stage.remove(verdict)
+                    with before_each_call(pod.acts):
+                        for verdict in planned(stage):
+                            if isinstance(stage.check(verdict), Ready):
+                                gone += stage.remove(verdict)
                 except ReclaimError:
                     failed += 1
         finally:
-            Pod.now = None
             pod.ends()
         assert before <= content_of(pod.elsewhere), f"seed {seed}"
         assert (pod.root / "beside").exists(), f"seed {seed}"
         shutil.rmtree(tmp_path / str(seed))
     assert gone
     assert failed
-
-
-@pytest.mark.parametrize("turns", [20, pytest.param(100_000, marks=pytest.mark.soak)])
-def test_a_pod_that_swaps_directories_loses_nothing_outside_its_cache(
-    tmp_path: Path, runtime: Runtime, turns: int
-) -> None:
-    """The same beside the removals, on a thread."""
-    pod, ends = Pod(tmp_path, 7), threading.Event()
-    before = content_of(pod.elsewhere)
-
-    def swap() -> None:
-        while not ends.is_set():
-            pod.swap()
-
-    thread = threading.Thread(target=swap)
-    thread.start()
-    try:
-        for _ in range(turns):
-            stage = stage_of(runtime, pod.root)
-            with suppress(ReclaimError):
-                for verdict in planned(stage):
-                    if isinstance(stage.check(verdict), Ready):
-                        stage.remove(verdict)
-    finally:
-        ends.set()
-        thread.join()
-        pod.ends()
-    assert before <= content_of(pod.elsewhere)
-    assert (pod.root / "beside").exists()
 
 
 def test_this_process_is_not_counted_and_others_are(runtime: Runtime, tmp_path: Path) -> None:
@@ -519,3 +387,193 @@ def test_caches_that_nobody_collects_are_told_with_their_pod(tmp_path: Path) -> 
     assert found.path == str(cache)
     assert found.bytes >= 128 * MIB
     assert found.sentence.startswith("128.0MiB are in a cache of pod u1 that no function removes")
+
+
+# ---- caches as huggingface_hub, uv and cargo make them
+
+# `CACHE_TOOLS=DIRECTORY` has their programs (`pip install huggingface_hub uv` in an environment of
+# its own); cargo may be anywhere. What they download is served from loopback.
+TOOLS = os.environ.get("CACHE_TOOLS", "")
+NAMES = ("one", "two")
+Files = Mapping[str, bytes]
+Headers = Mapping[str, str]
+
+
+def program(name: str) -> str:
+    """Its path; skips the test where there is none."""
+    found = shutil.which(name, path=f"{TOOLS}:{os.environ['PATH']}")
+    if found is None:
+        pytest.skip(f"no caches of real tools: no {name} (CACHE_TOOLS=)")
+    return found
+
+
+@contextmanager
+def served(files: Files, headers: Headers) -> Iterator[tuple[str, list[str]]]:
+    """An address at which these files are, in which it stands for `ADDRESS`; and what was asked
+    for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            address = f"http://127.0.0.1:{self.server.server_port}".encode()  # type: ignore[attr-defined] # a TCP server's
+            content = files.get(self.path, b"").replace(b"ADDRESS", address)
+            asked.append(f"{self.command} {self.path}")
+            self.send_response(200 if content else 404)
+            tag = hashlib.sha256(content).hexdigest()
+            for name, value in {**headers, "ETag": f'"{tag}"'}.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content)
+
+        do_HEAD = do_GET  # noqa: N815 # as the library calls it
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def ran(*command: str, **environment: str) -> None:
+    """A command that ends well."""
+    done = subprocess.run(
+        command,
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120.0,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def of_hugging_face(directory: Path, address: str) -> Path:
+    """Two models."""
+    python = Path(program("hf")).with_name("python")
+    for name in NAMES:
+        script = f"from huggingface_hub import hf_hub_download; hf_hub_download('org/{name}', 'x')"
+        home = {"HF_HOME": str(directory), "HF_HUB_DISABLE_TELEMETRY": "1"}
+        ran(str(python), "-c", script, HF_ENDPOINT=address, **home)
+    return directory / "hub"
+
+
+def of_uv(directory: Path, address: str) -> Path:
+    """Two wheels."""
+    cache = directory / "cache"
+    ran(program("uv"), "venv", "--clear", str(directory / "venv"), UV_CACHE_DIR=str(cache))
+    ran(
+        *(program("uv"), "pip", "install", "--reinstall", *NAMES, "--link-mode", "copy"),
+        UV_CACHE_DIR=str(cache),
+        UV_INDEX_URL=f"{address}/simple",
+        VIRTUAL_ENV=str(directory / "venv"),
+    )
+    return cache
+
+
+def of_cargo(directory: Path, address: str) -> Path:
+    """Two crates."""
+    project = directory / "project"
+    (project / "src").mkdir(parents=True, exist_ok=True)
+    (project / "src" / "main.rs").write_text("fn main() {}\n")
+    needs = "".join(f'{name} = {{version = "1.0.0", registry = "r"}}\n' for name in NAMES)
+    package = '[package]\nname = "p"\nversion = "1.0.0"\nedition = "2021"\n[dependencies]\n'
+    (project / "Cargo.toml").write_text(package + needs)
+    ran(
+        *(program("cargo"), "fetch", "--manifest-path", str(project / "Cargo.toml")),
+        CARGO_HOME=str(directory / "home"),
+        CARGO_REGISTRIES_R_INDEX=f"sparse+{address}/index/",
+        RUSTUP_HOME=os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup")),
+    )
+    return directory / "home" / "registry"
+
+
+def wheel(name: str) -> bytes:
+    """A package that installs."""
+    content, information = io.BytesIO(), f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(content, "w") as file:
+        for path, text in (
+            (f"{name}.py", "x = 1\n" * 1000),
+            (f"{information}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"),
+            (
+                f"{information}/WHEEL",
+                "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            ),
+            (f"{information}/RECORD", ""),
+        ):
+            file.writestr(path, text)
+    return content.getvalue()
+
+
+def crate(name: str) -> bytes:
+    """A crate as a registry has it."""
+    content = io.BytesIO()
+    package = f'[package]\nname = "{name}"\nversion = "1.0.0"\nedition = "2021"\n'
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for path, text in (("Cargo.toml", package), ("src/lib.rs", "")):
+            entry = tarfile.TarInfo(f"{name}-1.0.0/{path}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return content.getvalue()
+
+
+def index_of_crates() -> Files:
+    """A sparse index, and its crates."""
+    files = {"/index/config.json": b'{"dl": "ADDRESS/crates"}'}
+    for name in NAMES:
+        content = files[f"/crates/{name}/1.0.0/download"] = crate(name)
+        files[f"/index/3/{name[0]}/{name}"] = (
+            f'{{"name": "{name}", "vers": "1.0.0", "deps": [], "features": {{}}, "yanked": false,'
+            f' "cksum": "{hashlib.sha256(content).hexdigest()}"}}'
+        ).encode()
+    return files
+
+
+WHEELS = {f"/simple/{name}/{name}-1.0-py3-none-any.whl": wheel(name) for name in NAMES}
+PAGES = {
+    f"/simple/{name}/": f'<a href="{name}-1.0-py3-none-any.whl">{name}</a>'.encode()
+    for name in NAMES
+}
+MODELS = {f"/org/{name}/resolve/main/x": name.encode() * 5000 for name in NAMES}
+HUB = {"X-Repo-Commit": "0" * 40}
+
+
+@pytest.mark.parametrize(
+    ("fetch", "files", "headers", "downloads", "units"),
+    [
+        pytest.param(of_hugging_face, MODELS, HUB, MODELS, 2, id="huggingface_hub"),
+        pytest.param(of_uv, {**WHEELS, **PAGES}, {"Content-Type": "text/html"}, WHEELS, 2, id="uv"),
+        pytest.param(
+            of_cargo, index_of_crates(), {}, ("/crates/one/1.0.0/download",), 4, id="cargo"
+        ),
+    ],
+)
+def test_a_tool_fetches_again_what_went(
+    tmp_path: Path,
+    runtime: Runtime,  # the fixture
+    fetch: Callable[[Path, str], Path],
+    files: Files,
+    headers: Headers,
+    downloads: Mapping[str, bytes] | tuple[str, ...],
+    units: int,
+) -> None:
+    """All units of its cache go; then it works as on the first day, and is asked for them again."""
+    with served(files, headers) as (address, asked):
+        cache = fetch(tmp_path, address)
+        stage = stage_of(runtime, tmp_path)
+        verdicts = planned(stage)
+        assert len(verdicts) == units
+        assert all(Path(each.id).is_relative_to(cache) for each in verdicts)
+        assert all(isinstance(stage.check(each), Ready) for each in verdicts)
+        assert all(stage.remove(each) for each in verdicts)
+        asked.clear()
+        assert fetch(tmp_path, address) == cache
+        assert {f"GET {path}" for path in downloads} <= set(asked)
+        assert len(planned(stage_of(runtime, tmp_path))) == units

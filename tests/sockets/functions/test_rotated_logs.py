@@ -15,12 +15,13 @@ from reclaim.function import GONE, PassFacts, Ready, ReclaimContext, Refused
 from reclaim.functions.rotated_logs import RotatedLogs, delete_rotated_logs_function
 from reclaim.pod_logs.directories import examine_directory
 from reclaim.pod_logs.names import LogPaths
-from reclaim.types import Plan, ReclaimError, ReclaimResult, RemovalFailed, Result
+from reclaim.types import Plan, ReclaimError, ReclaimResult, RemovalFailed
 from signals.types import FilesystemRole
 from tests.inline import run_stages
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock
+from tests.rows import rows
 from tests.sockets.pod_logs.trees import Canary
 
 OLD = (1_700_000_000.0,) * 2  # when every file was written; the stepped clock is years later
@@ -55,10 +56,10 @@ class Logs:
         paths = LogPaths(str(self.root), str(self.root.parent / "containers"))
         return context_of(MemoryRuntime(self.clock), self.clock, log_paths=paths, facts=facts)
 
-    def call(self, keep: int = 1, *, dry_run: bool = False) -> ReclaimResult:
-        """What a call of the function does."""
-        function = delete_rotated_logs_function("DeleteRotatedLogs", keep, FilesystemRole.NODEFS)
-        return run_stages(self.context, self.clock, function.stages, dry_run=dry_run)
+    def call(self) -> ReclaimResult:
+        """What a call of the function does that keeps no rotated log."""
+        function = delete_rotated_logs_function("DeleteRotatedLogs", 0, FilesystemRole.NODEFS)
+        return run_stages(self.context, self.clock, function.stages)
 
     def plan(self) -> tuple[RotatedLogs, Plan]:
         """The stage, and its plan of now."""
@@ -79,24 +80,6 @@ def kept(result: ReclaimResult) -> list[tuple[str, str]]:
     return sorted((str(each.verdict.reason), each.verdict.id) for each in result.kept)
 
 
-def test_the_oldest_go_first_and_the_newest_and_the_current_ones_stay(logs: Logs) -> None:
-    """Of two containers, with what is allocated as their sizes; a dry run plans the same."""
-    web = logs.container("web", "0.log", NEWEST, f"{OLDER}.gz")
-    db = logs.container("db", "0.log", OLDEST, NEWEST)
-    os.truncate(db / OLDEST, 1 << 30)
-    os.utime(db / OLDEST, OLD)
-    for dry_run, became in ((True, Result.PLANNED), (False, Result.REMOVED)):
-        assert len(os.listdir(web)) == len(os.listdir(db)) == 3
-        result = logs.call(dry_run=dry_run)
-        assert [(o.verdict.name, o.verdict.size_bytes, o.result) for o in result.outcomes] == [
-            (f"shop/db/app/{OLDEST}", 8192, became),
-            (f"shop/web/app/{OLDER}.gz", 8192, became),
-        ]
-        assert [reason for reason, _ in kept(result)] == ["current"] * 2 + ["newest_rotated"] * 2
-        assert result.error == ""
-    assert sorted(os.listdir(web)) == sorted(os.listdir(db)) == ["0.log", NEWEST]
-
-
 def test_symlinks_are_neither_followed_nor_removed(logs: Logs) -> None:
     """In the place of a pod's directory, of a container's, and of a log."""
     rotated = logs.canary.path / "app"
@@ -107,7 +90,7 @@ def test_symlinks_are_neither_followed_nor_removed(logs: Logs) -> None:
     pod = logs.container("web", "0.log", NEWEST).parent
     (pod / "linked").symlink_to(rotated)
     (pod / "app" / OLDEST).symlink_to(rotated / OLDEST)
-    result = logs.call(keep=0)
+    result = logs.call()
     assert [outcome.verdict.name for outcome in result.outcomes] == [f"shop/web/app/{NEWEST}"]
     assert [reason for reason, _ in kept(result)] == ["current", *["not_kubelets"] * 3]
     assert sorted(os.listdir(rotated)) == [OLDEST, NEWEST]
@@ -120,12 +103,12 @@ def test_what_is_not_the_kubelets_is_not_entered(logs: Logs) -> None:
     for name in ("lost+found", "web", "a_b_c_d"):
         (logs.root / name / "app").mkdir(parents=True)
         write(logs.root / name / "app" / OLDEST)
-    app = logs.container("web", OLDER)
+    app = logs.container("web", "0.log", OLDER)
     (app / OLDEST).hardlink_to(app / OLDER)
     write(app.parent / OLDEST)
     os.mkdir(os.fsencode(app.parent) + b"/\xfe")
     write(app / os.fsdecode(b"0.log.\xff"))
-    result = logs.call(keep=0)
+    result = logs.call()
     assert result.outcomes == ()
     pod = "shop_web_uid-web"
     assert {each for reason, each in kept(result) if reason == "not_kubelets"} >= {
@@ -157,59 +140,59 @@ def test_a_log_root_that_is_not_there_or_cannot_be_read(logs: Logs) -> None:
 # ---- what changes between plan and removal
 
 
-def replaced(log: Path, _: Path) -> None:
-    """Another file has its name."""
-    log.rename(log.with_name("moved"))
-    write(log)
-
-
-def a_symlink_now(log: Path, canary: Path) -> None:
-    """A symlink to something else has its name."""
-    log.unlink()
-    log.symlink_to(canary / "file")
-
-
-def of_another_pod(log: Path, canary: Path) -> None:
-    """Another directory has its pod's name, with a log of its own."""
-    log.parent.parent.rename(canary.with_name("moved"))
-    log.parent.mkdir(parents=True)
-    write(log)
-
-
-def written(log: Path, _: Path) -> None:
-    """The container still writes to it."""
-    with log.open("ab") as file:
-        file.write(b"a line\n")
-
-
-def being_compressed(log: Path, _: Path) -> None:
-    """The kubelet has begun to compress it."""
-    log.with_name(f"{log.name}.tmp").touch()
-
-
-Change = Callable[[Path, Path], None]
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (replaced, "replaced"),
-        (a_symlink_now, "replaced"),
-        (of_another_pod, "replaced"),
-        (written, "being_rotated"),
-        (being_compressed, "being_rotated"),
-    ],
-)
-def test_what_changed_since_the_plan_stays(logs: Logs, change: Change, reason: str) -> None:
-    """The check refuses it with the reason, and so does the removal."""
+@rows("""
+    what                                    | change             | answer
+    another file has its name               | replaced           | replaced
+    a symlink has its name                  | symlink            | replaced
+    another directory has its pod's name    | another pod        | replaced
+    its container still writes to it        | written            | being_rotated
+    the kubelet has begun to compress it    | compressed         | being_rotated
+    it is gone                              | gone               | gone
+    its pod is gone                         | pod gone           | gone
+    its container's directory is a symlink  | container a symlink | gone
+    its pod's directory is a symlink        | pod a symlink      | gone
+""")
+def test_what_changed_since_the_plan_stays(logs: Logs, change: str, answer: str) -> None:
+    """The check refuses it with the reason, and so does the removal. A directory that became a
+    symlink is not followed: the log counts as gone, and of the files behind it all stay."""
     log = logs.container("web", "0.log", NEWEST, OLDEST) / OLDEST
+    container, pod, canary = log.parent, log.parent.parent, logs.canary.path
     stage, plan = logs.plan()
-    change(log, logs.canary.path)
-    assert stage.check(plan.remove[0]) == Refused(reason)
-    with pytest.raises(RemovalFailed, match=f"changed at the last moment: {reason}"):
-        stage.remove(plan.remove[0])
-    assert os.path.lexists(log)
-    assert logs.canary.unharmed
+    (verdict,) = plan.remove
+    match change:
+        case "replaced":
+            log.rename(log.with_name("moved"))
+            write(log)
+        case "symlink":
+            log.unlink()
+            log.symlink_to(canary / "file")
+        case "another pod":
+            pod.rename(canary.with_name("moved"))
+            container.mkdir(parents=True)
+            write(log)
+        case "written":
+            log.write_bytes(b"a line\n")
+        case "compressed":
+            log.with_name(f"{log.name}.tmp").touch()
+        case "gone":
+            log.unlink()
+        case "pod gone":
+            shutil.rmtree(pod)
+        case _:
+            linked = container if "container" in change else pod
+            shutil.copytree(linked, canary / "theirs")
+            linked.rename(canary / "moved")
+            linked.symlink_to(canary / "theirs")
+    before = set(logs.root.parent.rglob("*"))
+    if answer == "gone":
+        assert stage.check(verdict) == GONE
+        assert stage.remove(verdict) is False
+        assert not stage.present(verdict)
+    else:
+        assert stage.check(verdict) == Refused(answer)
+        with pytest.raises(RemovalFailed, match=f"changed at the last moment: {answer}"):
+            stage.remove(verdict)
+    assert set(logs.root.parent.rglob("*")) == before
 
 
 def test_a_compression_that_was_left_behind_and_goes_on_keeps_its_log(logs: Logs) -> None:
@@ -220,38 +203,3 @@ def test_a_compression_that_was_left_behind_and_goes_on_keeps_its_log(logs: Logs
     assert isinstance(stage.check(plan.remove[0]), Ready)
     (web / f"{OLDEST}.tmp").write_bytes(b"anew")
     assert [stage.check(verdict) for verdict in plan.remove] == [Refused("being_rotated")] * 2
-
-
-def moved_behind_a_symlink(directory: Path, canary: Path) -> None:
-    """To a directory with files of the same names."""
-    shutil.copytree(directory, canary / "theirs")
-    directory.rename(canary / "moved")
-    directory.symlink_to(canary / "theirs")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda log, _: log.unlink(), id="the log is gone"),
-        pytest.param(lambda log, _: shutil.rmtree(log.parent.parent), id="the pod is gone"),
-        pytest.param(
-            lambda log, canary: moved_behind_a_symlink(log.parent, canary),
-            id="its container's directory is a symlink",
-        ),
-        pytest.param(
-            lambda log, canary: moved_behind_a_symlink(log.parent.parent, canary),
-            id="its pod's directory is a symlink",
-        ),
-    ],
-)
-def test_a_directory_that_became_a_symlink_is_not_followed(logs: Logs, change: Change) -> None:
-    """The log counts as gone, as one that is; of the files behind the symlink all stay."""
-    log = logs.container("web", "0.log", NEWEST, OLDEST) / OLDEST
-    stage, plan = logs.plan()
-    (verdict,) = plan.remove
-    change(log, logs.canary.path)
-    before = set(logs.canary.path.rglob("*"))
-    assert stage.check(verdict) == GONE
-    assert stage.remove(verdict) is False
-    assert not stage.present(verdict)
-    assert set(logs.canary.path.rglob("*")) == before

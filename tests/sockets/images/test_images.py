@@ -9,8 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,16 @@ import grpc
 import pytest
 
 from eviction.drill.private_mounts import unmount
-from eviction.engine.effects import Request
 from eviction.engine.node import Node
-from eviction.records.state_file import Moment, RecordFile, current_machine_id, records_json
-from eviction.types import Extent
+from eviction.records.state_file import RecordFile
 from reclaim.cri import cri_pb2 as pb
 from reclaim.images.records import ImageRecords
 from reclaim.types import ImageRecord
-from signals.clock import SystemClock
 from signals.types import Signal
-from tests.nodes.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_28, CRI_O_1_31
+from tests.full_disk import full
+from tests.nodes.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_28
 from tests.nodes.dialects import Dialect as Rules
-from tests.nodes.distortions import Distort, Distortion
-from tests.nodes.faults import Fail, Failpoint, Hang, Pretend
+from tests.nodes.faults import Delay, Fail, Failpoint, Hang, Pretend
 from tests.nodes.later import Ahead
 from tests.nodes.method_faults import MethodFault, When, arm
 from tests.nodes.small_node import (
@@ -40,13 +37,11 @@ from tests.nodes.small_node import (
     MIB,
     Pod,
     SmallNode,
-    outcome_of,
     reason_of,
     relieve,
     result_of,
 )
-from tests.pure.values import KIB, SteppedClock, image_id
-from tests.reclaimd_process import Daemon, came_true
+from tests.pure.values import SteppedClock, image_id
 from tests.rows import rows
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.kubelet_server import KubeletServer, answer, pod_list
@@ -58,7 +53,7 @@ OLD, MODEL, LATER, KEPT = (
     f"registry.example/{name}:1" for name in ("old", "model", "later", "kept")
 )
 # a digest that nobody has, behind a tag that has moved to another image
-LOST = "registry.example/team/app@sha256:" + "e" * 64
+LOST = "registry.example/team/app:1@sha256:" + "e" * 64
 
 
 def listed(small: SmallNode, image_id: str) -> Any:
@@ -145,40 +140,6 @@ def test_an_image_that_is_mounted_as_a_volume_is_in_use(
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("said", ["", "registry.example/renamed:1"])
-def test_a_container_of_which_nothing_says_its_image_stops_all_removal_of_images(
-    small_node: SmallNode, tmp_path: Path, said: str
-) -> None:
-    """Nothing is assumed unused by guess: while one container's image is a riddle, as is a tag that
-    the runtime no longer resolves, every image stays."""
-    old = small_node.add_images(2)
-    small_node.run(small_node.run_pod("web"))
-    silence = saying(image_ref=said, image=said)
-    record = reworded(small_node, tmp_path, EVERYTHING, ListContainers=silence)
-    assert small_node.removed("image") == []
-    assert {reason_of(record, each) for each in old} == {"unresolved_image"}
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("reference", [LOST, LOST.replace("@", ":1@")])
-def test_an_image_without_a_name_stays_while_a_container_names_a_digest_that_nobody_knows(
-    make_small_node: SmallNodeFactory, tmp_path: Path, reference: str
-) -> None:
-    """The tag has moved to a newer image, and the container's own has lost every name: it must not
-    go by the tag, and a runtime that refuses is no guard."""
-    small = make_small_node(dialect=CRI_O_1_28)
-    own = small.add_image("stranded", MIB, tags=())
-    tag = LOST.replace("@", ":1@").partition("@")[0]
-    newer = small.add_image(tag, tags=(tag, tag[:-2]))
-    small.run(small.run_pod("web"), own)
-    record = reworded(small, tmp_path, IMAGES, ListContainers=saying(image_ref=reference))
-    assert own in small.images()
-    assert reason_of(record, own) == "in_use"
-    assert newer in small.removed("image"), "it has a digest of its own, which is another"
-    assert small.failpoints.calls["RemoveImage"] == len(small.removed("image"))
-
-
-@pytest.mark.regression
 def test_an_answer_by_tag_to_a_question_for_a_digest_is_no_answer(
     small_node: SmallNode, tmp_path: Path
 ) -> None:
@@ -194,13 +155,9 @@ def test_an_answer_by_tag_to_a_question_for_a_digest_is_no_answer(
         if not answer.HasField("image"):
             answer.image.CopyFrom(by_tag)
 
-    record = reworded(
-        small_node,
-        tmp_path,
-        IMAGES,
-        ListContainers=saying(image_ref=LOST.replace("@", ":1@")),
-        ImageStatus=answer_by_tag,
-    )
+    names = saying(image_ref=LOST)
+    changes = {"ListContainers": names, "ImageStatus": answer_by_tag}
+    record = reworded(small_node, tmp_path, IMAGES, **changes)
     assert small_node.removed("image") == []
     assert reason_of(record, own) == "unresolved_image"
 
@@ -228,65 +185,39 @@ def test_an_image_of_which_only_the_list_lost_the_digest_is_asked_for(
     assert newer in small.removed("image")
 
 
-@pytest.mark.regression
-def test_what_is_used_or_new_for_one_runtime_handler_stays_for_all(small_node: SmallNode) -> None:
-    """The kubelet's RemoveImage carries the id only (getImageTuple), so it takes every entry. One
-    image is used, one was just pulled for `kata`; another that is listed twice goes, by one
-    call."""
-    both, young = small_node.add_image(OLD), small_node.add_image(LATER)
-    small_node.run(small_node.run_pod("web"))
-    for each in (small_node.app_id, both, young):
-        small_node.runtime.runtime_handlers[each] = ["kata"]
-    seed = {
-        each: ImageRecord(first, handlers=("",) if each == young else ("", "kata"))
-        for each, first in small_node.first_detected.items()
-    }
-    record = relieve(small_node.node(records=ImageRecords(seed=seed)), IMAGES)
-    assert small_node.removed("image") == [both]
-    assert small_node.failpoints.calls["RemoveImage"] == 1
-    assert (reason_of(record, small_node.app_id), reason_of(record, young)) == (
-        "in_use",
-        "too_young",
-    )
-    assert record.nominal_bytes >= 8 * MIB, "the size of each entry counts"
-
-
 # ---- what happens beside a pass
 
-Happens = Callable[[SmallNode, str], object]
-BY_THEN: dict[str, tuple[Happens, str]] = {
-    "a pod runs it": (lambda small, it: small.run(small.run_pod("web"), it), "in_use"),
-    "a container is made of it": (
-        lambda small, it: small.create(small.run_pod("web"), it),
-        "in_use",
-    ),
-    "it is on the keep list": (lambda small, it: small.runtime.tag_image(it, KEPT), "keep_list"),
-    "it is pinned": (
-        lambda small, _: small.add_image("registry.example/old/1:1", pinned=True),
-        "pinned",
-    ),
-    "it is the sandbox image": (
-        lambda small, it: small.runtime.tag_image(it, small.runtime.sandbox_image),
-        "sandbox_image",
-    ),
-}
-
 
 @pytest.mark.regression
-@pytest.mark.parametrize("what", BY_THEN)
+@rows("""
+    happens          | reason        | what
+    run              | in_use        | a pod runs it
+    create           | in_use        | a container is made of it
+    tag as kept      | keep_list     | it is on the keep list
+    pin              | pinned        | it is pinned
+    tag as sandboxes | sandbox_image | it is the sandbox image
+""")
 def test_an_image_whose_pod_starts_before_its_removal_is_kept(
-    make_small_node: SmallNodeFactory, what: str
+    make_small_node: SmallNodeFactory, happens: str, reason: str
 ) -> None:
     """The containers are listed again right before each removal, and the image is asked for: what
     has happened since the plan, while another removal took its time, counts."""
-    happens, reason = BY_THEN[what]
     small = make_small_node(pins_sandbox_image=reason != "sandbox_image")
     first, second = small.add_images(2)
     small.run(small.run_pod("app"))
     clock = Ahead()
 
     def meanwhile() -> None:
-        happens(small, second)
+        match happens:
+            case "run":
+                small.run(small.run_pod("web"), second)
+            case "create":
+                small.create(small.run_pod("web"), second)
+            case "pin":
+                small.add_image("registry.example/old/1:1", pinned=True)
+            case _:
+                name = KEPT if happens == "tag as kept" else small.runtime.sandbox_image
+                small.runtime.tag_image(second, name)
         clock.step(5.0)
 
     node = small.node(keepImages=[KEPT], clock=clock)
@@ -295,33 +226,19 @@ def test_an_image_whose_pod_starts_before_its_removal_is_kept(
     assert reason_of(record, second) == reason
 
 
-@pytest.mark.parametrize("method", ["ListImages", "ListContainers", "ListPodSandbox"])
-def test_an_image_whose_pod_starts_while_the_lists_are_read_is_kept(
-    small_node: SmallNode, method: str
-) -> None:
-    """Images are listed first and containers after them, so a container that starts in between is
-    seen."""
-    (image,) = small_node.add_images(1)
-    node = small_node.node()
-    node.locate()
-
-    def starts() -> None:
-        small_node.run(small_node.run_pod("web"), image)
-
-    record = interrupted(small_node, node, IMAGES, method, starts)
-    assert image in small_node.images()
-    assert reason_of(record, image) == "in_use"
-
-
-@pytest.mark.parametrize("sees", ["the directory", "the sandbox"])
+@pytest.mark.parametrize("sees", ["the directory", "the sandbox", "3 seconds of nothing"])
 def test_images_wait_for_a_pod_that_is_being_made(small_node: SmallNode, sees: str) -> None:
-    """Nothing shows yet which image it will use: none is removed until it has had time to use it."""
+    """Nothing shows yet which image it will use: none is removed until it has had time to use it.
+    When its sandbox takes 3 s, the patience of a pass is used up; with minutes left nothing is given
+    up."""
     used, unused = small_node.add_images(2)
     settled = small_node.run_pod("app")
     small_node.run(settled)
     small_node.runtime.age(settled.sandbox_id, 60.0)
     node = small_node.node(holdOffForNewPods="1s")
     pod = small_node.run_pod("web") if sees == "the sandbox" else None
+    if sees == "3 seconds of nothing":
+        small_node.failpoints["RunPodSandbox"] = Delay(3.0, times=1)
     small_node.admit("uid-web")
     for uid in ("uid-app",) if pod is None else ("uid-app", "uid-web"):
         os.utime(small_node.root_directory / "pods" / uid, (0, 0))
@@ -336,49 +253,23 @@ def test_images_wait_for_a_pod_that_is_being_made(small_node: SmallNode, sees: s
     assert result_of(record, used) == "in_use"
 
 
-def told(uid: str, phase: str = "Pending") -> dict[str, Any]:
-    """A pod whose init container runs: its image volume is pulled, its own container is not made."""
-    return {
-        "metadata": {"uid": uid, "annotations": {"kubernetes.io/config.source": "api"}},
-        "spec": {
-            "containers": [{"image": LATER}],
-            "volumes": [{"name": "model", "image": {"reference": MODEL}}],
-        },
-        "status": {"phase": phase},
-    }
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize(
-    ("phase", "goes"), [("Pending", False), ("Running", False), ("Succeeded", True)]
-)
-def test_images_of_a_pod_that_has_not_terminated_stay(
-    small_node: SmallNode, phase: str, goes: bool
-) -> None:
-    """Beside a kubelet that tells its pods: the image volume, and the image of a container that is
-    still to start."""
-    needed = {small_node.add_image(name) for name in (MODEL, LATER)}
-    old = small_node.add_image(OLD)
-    init = small_node.run_pod("job")
-    small_node.run(init)
-    with KubeletServer(answer(pod_list(told(init.uid, phase)))) as kubelet:
-        record = relieve(small_node.node(kubeletEndpoint=kubelet.url), IMAGES)
-    assert old not in small_node.images()
-    assert needed & small_node.images() == (set() if goes else needed)
-    assert goes or {reason_of(record, each) for each in needed} == {"in_use"}
-
-
 @pytest.mark.regression
 def test_the_kubelet_is_asked_again_before_a_removal(small_node: SmallNode) -> None:
     """The pod is listed while the first of two removals hangs for longer than a list is fresh: the
-    second stays."""
+    second stays, which is an image volume of a pod whose own container is not made."""
     first, second = small_node.add_image(OLD), small_node.add_image(MODEL)
     small_node.run(small_node.run_pod("app"))
-    clock = Ahead()
+    clock, volumes = Ahead(), [{"name": "model", "image": {"reference": MODEL}}]
+    annotations = {"kubernetes.io/config.source": "api"}
+    pod = {
+        "metadata": {"uid": "uid-new", "annotations": annotations},
+        "spec": {"containers": [{"image": LATER}], "volumes": volumes},
+        "status": {"phase": "Pending"},
+    }
     with KubeletServer(answer(pod_list())) as kubelet:
 
         def lists_another() -> None:
-            kubelet.script = [answer(pod_list(told("uid-new")))]
+            kubelet.script = [answer(pod_list(pod))]
             clock.step(5.0)
 
         node = small_node.node(kubeletEndpoint=kubelet.url, clock=clock)
@@ -421,9 +312,7 @@ def test_the_sandbox_image_is_kept_and_a_new_pod_starts_after_a_purge(
 def test_the_sandbox_image_is_known_by_what_its_status_says(
     make_small_node: SmallNodeFactory, tmp_path: Path
 ) -> None:
-    """A runtime may be configured with a name that its own image list spells in full; and a list
-    that gives its name to another id is not believed, as the status of an image is asked by id
-    right before its removal."""
+    """A runtime may be configured with a name that its own image list spells in full."""
     small = make_small_node(pins_sandbox_image=False)
     pause = small.runtime.add_image(["pause:3"], [])
 
@@ -432,14 +321,6 @@ def test_the_sandbox_image_is_known_by_what_its_status_says(
 
     record = reworded(small, tmp_path, IMAGES, Status=reword)
     assert reason_of(record, pause) == "sandbox_image"
-    small = make_small_node()
-    small.add_images(2)
-    small.run(small.run_pod("web"))
-    small.failpoints["ListImages"] = Distort(Distortion.ROTATED_IDS)
-    relieve(small.node(), EVERYTHING)
-    small.failpoints.clear()
-    assert small.pause_id in small.images()
-    small.run_pod("new")
 
 
 @pytest.mark.regression
@@ -472,65 +353,35 @@ def test_a_sandbox_that_does_not_answer_does_not_keep_all_images(
 # ---- ages
 
 
-def test_an_image_is_as_old_as_it_has_been_seen(small_node: SmallNode) -> None:
-    """Just pulled is not unused: an image goes only when it has been known for the minimum age, 2
-    minutes."""
-    (image,) = small_node.add_images(1)
-    clock = Ahead()
-    node = small_node.node(clock=clock, records=ImageRecords())
-    node.detection.images()
-    clock.step(119.0)
-    record = relieve(node, IMAGES)
-    assert small_node.removed() == []
-    assert reason_of(record, image) == "too_young"
-    assert 0 < (outcome_of(record, image).verdict.eligible_in_seconds or 0) <= 1
-    clock.step(2.0)
-    relieve(node, IMAGES)
-    assert image in small_node.removed("image")
-
-
-def detected_between(small: SmallNode, node: Node, image: str) -> None:
-    """Something else removes it, and a detection sees that."""
-    small.runtime.answer(pb.RemoveImageRequest(image=pb.ImageSpec(image=image)))
-    node.detection.images()
-    small.add_image(OLD)
-
-
-def unanswered(small: SmallNode, node: Node, image: str) -> None:
-    """Its removal ends with a question that is not answered."""
-    fault = Fail(grpc.StatusCode.INTERNAL, times=1)
-    arm(small.failpoints, MethodFault("ImageStatus", fault, When(from_call=2)))
-    assert result_of(relieve(node, IMAGES), image) == "failed"
-    small.add_image(OLD)
-
-
-def before_it_is_verified(small: SmallNode, node: Node, image: str) -> None:
-    """It is there again when it is asked for after its removal."""
-    interrupted(small, node, IMAGES, "ImageStatus", lambda: small.add_image(OLD), call=2)
-
-
-def parked(small: SmallNode, node: Node, image: str) -> None:
-    """Its removal is parked, and ends later; a list in between has seen it once more."""
-    small.failpoints["RemoveImage"] = Hang(times=1)
-    assert result_of(relieve(node, IMAGES), image) == "parked"
-    relieve(node, IMAGES)
-    del small.failpoints["RemoveImage"]
-    assert node.owner.drained(LONGEST_SECONDS)
-    small.add_image(OLD)
-
-
 @pytest.mark.regression
-@pytest.mark.parametrize("goes", [detected_between, unanswered, before_it_is_verified, parked])
-def test_an_image_that_comes_again_starts_a_new_age(
-    small_node: SmallNode, goes: Callable[[SmallNode, Node, str], None]
-) -> None:
-    """Removed and pulled again it has the same id, and must not inherit the age of the old one."""
+@pytest.mark.parametrize("seen", ["by a detection", "by no answer", "when verified", "when parked"])
+def test_an_image_that_comes_again_starts_a_new_age(small_node: SmallNode, seen: str) -> None:
+    """Removed and pulled again it has the same id, and must not inherit the age of the old one:
+    whether something else removed it; or the question after its removal was not answered, found it
+    there again, or came late, when lists in between had seen it once more."""
     image = small_node.add_image(OLD)
     small_node.run(small_node.run_pod("app"))
     node = small_node.node(removalPatience="500ms")
     node.detection.images()
     began = node.clock.monotonic()
-    goes(small_node, node, image)
+    match seen:
+        case "by a detection":
+            small_node.runtime.answer(pb.RemoveImageRequest(image=pb.ImageSpec(image=image)))
+            node.detection.images()
+        case "by no answer":
+            fault = Fail(grpc.StatusCode.INTERNAL, times=1)
+            arm(small_node.failpoints, MethodFault("ImageStatus", fault, When(from_call=2)))
+            assert result_of(relieve(node, IMAGES), image) == "failed"
+        case "when verified":
+            again = partial(small_node.add_image, OLD)
+            interrupted(small_node, node, IMAGES, "ImageStatus", again, call=2)
+        case _:
+            small_node.failpoints["RemoveImage"] = Hang(times=1)
+            assert result_of(relieve(node, IMAGES), image) == "parked"
+            relieve(node, IMAGES)
+            del small_node.failpoints["RemoveImage"]
+            assert node.owner.drained(LONGEST_SECONDS)
+    small_node.add_image(OLD)
     assert small_node.removed("image") == [image]
     assert reason_of(relieve(node, IMAGES), image) == "too_young"
     assert node.records.records[image].first_detected >= began
@@ -549,37 +400,6 @@ def test_after_a_restart_everything_is_young_and_nothing_is_purged(small_node: S
     assert set(small_node.removed()) == {*old, small_node.app_id}
 
 
-@pytest.mark.regression
-@pytest.mark.parametrize(
-    "machine_id", ["another machine", current_machine_id()], ids=["other", "this"]
-)
-def test_a_node_with_the_state_file_of_another_machine_purges_nothing(
-    small_node: SmallNode, tmp_path: Path, machine_id: str
-) -> None:
-    """Both were cloned from one disk image, and in the file every image is a day old. That of this
-    machine counts."""
-    old, path = small_node.add_images(3), tmp_path / "images.json"
-    clock = SystemClock()
-    then = Moment(clock.monotonic(), clock.wall(), "another boot", machine_id)
-    records = dict.fromkeys((*old, small_node.app_id), ImageRecord(then.monotonic - A_DAY))
-    path.write_bytes(records_json(records, then, {}))
-    path.chmod(0o600)
-    node = small_node.node(stateFile=str(path), records=ImageRecords(), clock=clock)
-    problem = node.restore_image_records()
-    relieve(node, IMAGES)
-    assert bool(problem) is (small_node.removed() == []) is (machine_id == "another machine")
-
-
-def test_an_image_without_a_name_is_removed_by_its_id(small_node: SmallNode) -> None:
-    """An interrupted removal strands a record that has neither tag nor digest and pins its bytes for
-    ever."""
-    stranded = small_node.add_image("stranded", MIB, tags=())
-    before = small_node.available()
-    relieve(small_node.node(), IMAGES)
-    assert stranded in small_node.removed("image")
-    assert small_node.available() >= before + MIB
-
-
 # ---- what the kubelet did not pull
 
 WENT = "; nothing else was enough, so 1 image went that the kubelet had not pulled"
@@ -595,76 +415,37 @@ def node_with(small: SmallNode, side_loaded: str, above: int, **options: object)
     return small.node(Signal.NODEFS_AVAILABLE, above=above * MIB, records=records, **options)
 
 
-FAULTS: dict[str, Failpoint] = {
-    "away": Fail(grpc.StatusCode.UNAVAILABLE, "restarting", times=1),
-    "busy": Fail(grpc.StatusCode.UNKNOWN, "the snapshot is busy", times=1),
-    "hangs": Hang(times=1),
-}
-
-
 @rows("""
-    above | keep  | fault             | goes            | what
-    7     | auto  | -                 | first last      | something else is enough
-    10    | auto  | -                 | first last side | nothing else is
-    1     | true  | -                 | first last      | never
-    1     | false | -                 | side first last | like others
-    10    | auto  | ImageStatus away  | -               | the runtime was away for a moment
-    10    | auto  | ImageStatus busy  | last            | a check failed
-    10    | auto  | RemoveImage busy  | last            | a removal failed
-    10    | auto  | RemoveImage hangs | last            | a removal is not answered
+    above | keep  | asked   | goes            | what
+    7     | auto  |         | first last      | something else is enough
+    10    | auto  |         | first last side | nothing else is
+    1     | true  | all     | first last      | never
+    1     | false | all     | side first last | like others
+    10    | auto  | dry-run | first last side | it is planned, and no age is forgotten
 """)
 def test_when_an_image_goes_that_the_kubelet_did_not_pull(
-    small_node: SmallNode, above: str, keep: str, fault: str, goes: str
+    small_node: SmallNode, above: int, keep: str, asked: str, goes: str
 ) -> None:
     """After everything else of the row, although it was used longest ago, and only where that is
-    not enough: not while another image may still go, is there and is not used. Or, as
-    `keepImagesNotPulled` says, never, even on request, or like others."""
+    not enough. Or, as `keepImagesNotPulled` says, never, even on request, or like others."""
     images = dict(zip(("first", "side", "last"), small_node.add_images(3), strict=True))
-    side = images["side"]
+    side, dry_run = images["side"], asked == "dry-run"
     small_node.run(small_node.run_pod("web"))
-    method, _, how = fault.partition(" ")
-    if how:
-        small_node.failpoints[method] = FAULTS[how]
     keeps = {"true": True, "false": False}.get(keep, "auto")
-    node = node_with(small_node, side, int(above), keepImagesNotPulled=keeps, removalPatience="1s")
-    with small_node.relieving(node, EVERYTHING if above == "1" else None) as going:
-        record = going.result()
-        removed = [images[name] for name in goes.split() if name != "-"]
-        assert small_node.removed() == removed
+    node = node_with(small_node, side, above, keepImagesNotPulled=keeps, dry_run=dry_run)
+    records = node.records
+    ages = [records.records[each].first_detected for each in images.values()]
+    record = relieve(node, EVERYTHING if asked == "all" else None)
+    planned = [each.verdict.id for each in record.removals]
+    assert planned == [images[name] for name in goes.split()]
+    assert small_node.removed() == ([] if dry_run else planned)
+    if dry_run:
+        assert [records.records[each].first_detected for each in images.values()] == ages
+        assert records.gone == {}
     assert reason_of(record, side) == ("unused" if keep == "false" else "not_pulled")
     assert record.reason.endswith(WENT) is (goes == "first last side")
     ids = [outcome.verdict.id for outcome in (*record.removals, *record.kept)]
     assert len(ids) == len(set(ids))
-
-
-def test_it_goes_after_the_functions_that_follow_in_the_row(small_node: SmallNode) -> None:
-    """A ballast is given up before it."""
-    (side,) = small_node.add_images(1)
-    small_node.run(small_node.run_pod("web"))
-    ballast = small_node.disk / "ballast"
-    ballast.write_bytes(b"x" * 8 * MIB)
-    node = node_with(
-        small_node,
-        side,
-        6,
-        reclaimFunctions=[{"name": "ReleaseBallast", "file": str(ballast), "size": "8Mi"}],
-        reclaimTable={"nodefs.available": ["DeleteUnusedImages", "ReleaseBallast"]},
-    )
-    record = relieve(node)
-    assert (small_node.removed(), ballast.exists()) == ([], False)
-    assert str(record.result) == "satisfied"
-
-
-def test_a_dry_run_plans_it_last_and_forgets_no_age(small_node: SmallNode) -> None:
-    """What it has planned to remove is listed once more for it, and is still there."""
-    first, side, last = small_node.add_images(3)
-    small_node.run(small_node.run_pod("web"))
-    node = node_with(small_node, side, 10, dry_run=True)
-    ages = [node.records.records[each].first_detected for each in (first, side, last)]
-    record = relieve(node, Request(extent=Extent.ALL))
-    assert [outcome.verdict.id for outcome in record.removals] == [first, last, side]
-    assert [node.records.records[each].first_detected for each in (first, side, last)] == ages
-    assert (small_node.removed(), node.records.gone) == ([], {})
 
 
 # ---- a runtime that is replaced by another version while the agent runs
@@ -687,10 +468,14 @@ def swap(small: SmallNode, version: str) -> None:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize(
-    ("old", "new", "asked"),
-    [("1.6", "2.1", True), ("1.7", "2.1", True), ("2.0", "2.1", True), ("2.1", "1.7", True), ("2.1", "2.0", False)],
-)  # fmt: skip
+@rows("""
+    old | new | asked
+    1.6 | 2.1 | yes
+    1.7 | 2.1 | yes
+    2.0 | 2.1 | yes
+    2.1 | 1.7 | yes
+    2.1 | 2.0 |
+""")
 def test_an_image_volume_is_kept_when_the_runtime_was_replaced(
     make_small_node: SmallNodeFactory, old: str, new: str, asked: bool
 ) -> None:
@@ -755,44 +540,6 @@ def test_a_runtime_that_is_replaced_during_a_pass_ends_its_removal_of_images(
     assert reason_of(relieve(node, IMAGES), data) == reason
 
 
-@pytest.mark.regression
-def test_a_running_daemon_keeps_an_image_volume_of_the_runtime_that_replaced_another(
-    make_small_node: SmallNodeFactory, tmp_path: Path
-) -> None:
-    """The same in a daemon that has asked the old runtime, and relieves pressure on the new one."""
-    small = make_small_node(dialect=VERSIONS["1.7"])
-    data, old = small.add_image(MODEL), small.add_image(OLD)
-    pod = small.run_pod("web")
-    small.run(pod)
-    records = tmp_path / "images.json"
-    configuration = small.configuration(
-        Signal.NODEFS_AVAILABLE, above=-8 * MIB, extent="all", stateFile=str(records)
-    )
-    with Daemon("--config", configuration) as daemon:
-        assert came_true(records.exists), "it has listed the images of the old runtime"
-        swap(small, "2.1")
-        mounting(small, MODEL, pod)
-        small.fill(9 * MIB)
-        daemon.wait_for(lambda event: event.get("result") in ("satisfied", "not_enough"))
-        assert daemon.stop() == 0
-    assert old in small.removed("image")
-    assert data in small.images()
-
-
-def test_what_another_runtime_did_not_say_is_asked_again(make_small_node: SmallNodeFactory) -> None:
-    """That a container mounts nothing is remembered of the runtime that has said it."""
-    small = make_small_node(dialect=CRI_O_1_31)
-    small.run(small.run_pod("web"))
-    node = small.node()
-    asked = []
-    for version in ("", "", "2.1"):
-        if version:
-            swap(small, version)
-        node.detection.images()
-        asked.append(small.failpoints.calls["ContainerStatus"])
-    assert asked == [asked[0], asked[0], asked[0] + 1]
-
-
 # ---- the file of records
 
 RECORDS = {image_id(number): ImageRecord(100.0, 900.0) for number in range(400)}  # some 70 KiB
@@ -812,31 +559,22 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     unmount(str(directory))
 
 
-@pytest.mark.parametrize("what", ["bytes", "inodes"])
-def test_a_full_disk_is_a_warning_and_the_old_file_is_kept_whole(disk: Path, what: str) -> None:
+@pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])
+def test_a_full_disk_is_a_warning_and_the_old_file_is_kept_whole(disk: Path, inodes: bool) -> None:
     """With 0 bytes or 0 inodes free; nothing half-written stays behind, and loading still works.
     Once there is room again the next save saves."""
     path = disk / "images.json"
     file = record_file(path)
     assert file.save(RECORDS, {}) == ""
     before = path.read_bytes()
-    with suppress(OSError), open(disk / "fill", "wb", buffering=0) as filling:
-        for number in range(MIB):
-            if what == "bytes":
-                filling.write(b"x" * KIB)
-            else:
-                (disk / f"fill-{number}").touch()
-    full = os.statvfs(disk)
-    assert (full.f_bavail if what == "bytes" else full.f_favail) == 0
-    warning = file.save(RECORDS | {image_id(1000): ImageRecord(1.0)}, {})
-    assert f"the state file {path} cannot be saved: No space left on device" in warning
-    assert path.read_bytes() == before
-    assert ".images.json.new" not in os.listdir(disk)
-    if what == "inodes":
-        assert "No space left" in record_file(disk / "new" / "images.json").save(RECORDS, {})
-    assert record_file(path).load().records.keys() == RECORDS.keys()
-    for each in disk.glob("fill*"):
-        each.unlink()
+    with full(disk, inodes=inodes):
+        warning = file.save(RECORDS | {image_id(1000): ImageRecord(1.0)}, {})
+        assert f"the state file {path} cannot be saved: No space left on device" in warning
+        assert path.read_bytes() == before
+        assert ".images.json.new" not in os.listdir(disk)
+        if inodes:
+            assert "No space left" in record_file(disk / "new" / "images.json").save(RECORDS, {})
+        assert record_file(path).load().records.keys() == RECORDS.keys()
     assert file.save({}, {}) == ""
     assert record_file(path).load().records == {}
 

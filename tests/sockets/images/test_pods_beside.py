@@ -10,11 +10,9 @@ whether it is there, and pulls it.
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,18 +21,14 @@ import pytest
 
 from eviction.drill.embedded_node import age_directories
 from eviction.drill.runtime import Image
-from eviction.engine.node import Node
-from reclaim.cri import cri_pb2 as pb
 from reclaim.types import RuntimeUnavailable
 from signals.types import FsLayout, Signal
-from tests.nodes.faults import Delay
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.interrupting_server import BetweenReadings, InterruptingServer
 from tests.nodes.later import Ahead
-from tests.nodes.small_node import AN_HOUR, IMAGES, MIB, Pod, SmallNode, relieve, result_of
+from tests.nodes.small_node import AN_HOUR, IMAGES, MIB, Pod, SmallNode, relieve
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.dialect import AnswerChange, Dialect
-from tests.sockets.engine.test_first_byte import FAST, passed
+from tests.sockets.passes import FAST, AnswerChange, Dialect, passed
 
 CONTAINERS = 15
 IDLE_IMAGES = 50
@@ -53,9 +47,8 @@ class JudgingRuntime(FullRuntime):
 
     def _drop_image(self, image: Image) -> None:
         users = [each for each in self._containers.values() if each.image_id == image.id]
-        self.harmed += [f"{list(image.repo_tags)}, which {len(users)} containers used"] * bool(
-            users
-        )
+        if users:
+            self.harmed.append(f"{list(image.repo_tags)}, which {len(users)} containers used")
         super()._drop_image(image)
 
 
@@ -70,37 +63,36 @@ def old_pod(small: SmallNode, name: str) -> Pod:
     return pod
 
 
-def never_relieved_node(small: SmallNode, dialect: Dialect) -> Node:
-    """The product, asking the dialect, below a mark that all images together do not reach; pods are
-    waited for."""
-    return small.node(
-        Signal.NODEFS_AVAILABLE,
-        above=90 * MIB,
-        containerRuntimeEndpoint=dialect.endpoint,
-        parallelRemovals=2,
-        holdOffForNewPods="1s",
-    )
-
-
 class LateNode:
-    """A node that judges what goes, with so many unused images and an old pod; and the product over
-    its late answers."""
+    """A node that judges what goes, with unused images and an old pod; and the product, asking for
+    lists of containers that are so old when they come, below a mark that all images together do not
+    reach. Pods are waited for."""
 
-    def __init__(self, stack: ExitStack, directory: Path, images: int, **answers: AnswerChange):
-        directory.mkdir(exist_ok=True)
+    def __init__(self, stack: ExitStack, directory: Path, late: float):
+        directory.mkdir()
         node = SmallNode(directory, FsLayout.SINGLE, 96 * MIB, JudgingRuntime)
         self.small = stack.enter_context(closing(node))
         self.old = old_pod(self.small, "old")
-        self.images = self.small.add_images(images, MIB // 4)
-        late = Dialect(self.small.server.target, str(directory / "late.sock"), answers)
-        self.product = never_relieved_node(self.small, stack.enter_context(late))
+        self.small.add_images(IDLE_IMAGES, MIB // 4)
+        answers: dict[str, AnswerChange] = {
+            "ListContainers": lambda _: time.sleep(late),
+            "RemoveImage": lambda _: time.sleep(REMOVAL_SECONDS),
+        }
+        dialect = Dialect(self.small.server.target, str(directory / "late.sock"), answers)
+        self.product = self.small.node(
+            Signal.NODEFS_AVAILABLE,
+            above=90 * MIB,
+            containerRuntimeEndpoint=stack.enter_context(dialect).endpoint,
+            parallelRemovals=2,
+            holdOffForNewPods="1s",
+        )
         self.product.detection.images()
 
-    @property
-    def harmed(self) -> list[str]:
-        """What has gone although a container used it."""
-        assert isinstance(self.small.runtime, JudgingRuntime)
-        return self.small.runtime.harmed
+
+def harmed(small: SmallNode) -> list[str]:
+    """What has gone although a container used it."""
+    assert isinstance(small.runtime, JudgingRuntime)
+    return small.runtime.harmed
 
 
 def begin_containers(small: SmallNode, old: Pod | None) -> int:
@@ -117,103 +109,34 @@ def begin_containers(small: SmallNode, old: Pod | None) -> int:
     return made
 
 
-def assert_none_is_harmed(directory: Path, late: float, runs: int, *, old: bool) -> None:
-    """No pass over a disk that fills fast removes an image under a container's feet, of so many
-    beside which a pod or its containers begin at another moment after the first removal."""
+BEGINNINGS = pytest.mark.parametrize("old", [False, True], ids=["a new pod", "an old pod"])
+
+
+@pytest.mark.regression
+@pytest.mark.timeout(0)
+@BEGINNINGS
+@pytest.mark.parametrize(
+    ("late", "runs"),
+    [(0.15, 1), *(pytest.param(each, 100, marks=pytest.mark.soak) for each in LIST_SECONDS)],
+)
+def test_no_image_of_a_pod_that_begins_beside_a_hurry_goes(
+    tmp_path: Path, late: float, runs: int, *, old: bool
+) -> None:
+    """Of a pass over a disk that fills fast: the directories of pod and container are there before
+    the list that clears an image begins, or it is read anew. Each begins at another moment after the
+    first removal."""
     moments, containers = random.Random(late), 0  # noqa: S311 # repeatable on purpose
     for number in range(runs):
         with ExitStack() as stack:
-            node = LateNode(
-                stack,
-                directory / str(number),
-                IDLE_IMAGES,
-                ListContainers=lambda _: time.sleep(late),  # so old is what it says
-                RemoveImage=lambda _: time.sleep(REMOVAL_SECONDS),
-            )
+            node = LateNode(stack, tmp_path / str(number), late)
             moment = moments.uniform(0, BEGINS_WITHIN_SECONDS)
             with node.small.meanwhile(partial(passed, node.product, FAST)) as going:
                 node.small.wait_for("RemoveImage")
                 time.sleep(moment)
                 containers += begin_containers(node.small, node.old if old else None)
                 going.result()
-            assert node.harmed == [], f"{late} s late, a pod after {moment:.3f} s"
+            assert harmed(node.small) == [], f"{late} s late, a pod after {moment:.3f} s"
     assert containers >= runs, "hardly any container was made beside a pass"
-
-
-BEGINNINGS = pytest.mark.parametrize("old", [False, True], ids=["a new pod", "an old pod"])
-
-
-@pytest.mark.regression
-@BEGINNINGS
-@pytest.mark.parametrize("late", LIST_SECONDS)
-def test_no_image_of_a_pod_that_begins_beside_a_hurry_goes(
-    tmp_path: Path, late: float, *, old: bool
-) -> None:
-    """The directories of pod and container are there before the list that clears an image begins,
-    or it is read anew."""
-    assert_none_is_harmed(tmp_path, late, 1, old=old)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(0)
-@BEGINNINGS
-@pytest.mark.parametrize("late", LIST_SECONDS)
-def test_no_image_of_a_hundred_pods_that_begin_beside_a_hurry_goes(
-    tmp_path: Path, late: float, *, old: bool
-) -> None:
-    """The same, a hundred times."""
-    assert_none_is_harmed(tmp_path, late, 100, old=old)
-
-
-@contextmanager
-def pods_keep_beginning(small: SmallNode, seconds: float) -> Iterator[None]:
-    """A new pod begins and runs every so many seconds while the block lasts."""
-    ended = threading.Event()
-
-    def begin() -> None:
-        number = 0
-        while not ended.wait(seconds):
-            small.run(small.run_pod(f"new-{number}"))
-            number += 1
-
-    with ThreadPoolExecutor(1) as pool:
-        beginning = pool.submit(begin)
-        try:
-            yield
-        finally:
-            ended.set()
-        beginning.result()
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("rate", [FAST, 1], ids=["urgent", "not urgent"])
-def test_images_go_where_eight_pods_a_second_begin(tmp_path: Path, rate: int) -> None:
-    """A list takes 0.3 s, so that none is ever younger than the youngest pod: all
-    unused images go all the same.
-    """
-    with ExitStack() as stack:
-        node = LateNode(stack, tmp_path, 6, ListContainers=lambda _: time.sleep(0.3))
-        with pods_keep_beginning(node.small, 0.125):
-            record = passed(node.product, rate)
-        assert set(node.small.removed("image")) == set(node.images)
-        assert {result_of(record, image) for image in node.images} == {"removed"}
-        assert node.harmed == []
-
-
-@pytest.mark.regression
-def test_an_image_waits_for_a_sandbox_that_takes_3_seconds(small_node: SmallNode) -> None:
-    """The patience of a pass is used up by then; with minutes left nothing is given up."""
-    old_pod(small_node, "old")
-    used, unused = small_node.add_images(2)
-    node = small_node.node(holdOffForNewPods="1s")
-    small_node.admit("uid-slow")
-    small_node.failpoints["RunPodSandbox"] = Delay(3.0, times=1)
-    with small_node.relieving(node, IMAGES) as going:
-        running = small_node.run(small_node.run_pod("slow"), used)
-        record = going.result()
-    assert small_node.state(running) == pb.CONTAINER_RUNNING
-    assert small_node.removed("image") == [unused]
-    assert result_of(record, used) == "in_use"
 
 
 # ---- between two calls of a pass
@@ -246,56 +169,32 @@ class Begins:
         self.image = self._unused[number]
 
 
-def asked_in_a_pass(
-    small: SmallNode, clock: Ahead, steps: Mapping[int, Callable[[], object]]
-) -> int:
-    """A pass in which these steps come; how much it has asked."""
+@pytest.mark.regression
+@pytest.mark.parametrize("call", range(1, CALLS + 1))
+@pytest.mark.parametrize("begin", ["a new pod", "an old pod", "a call of 30 s"])
+def test_what_begins_between_two_calls_of_a_pass_keeps_its_image(
+    make_small_node: SmallNodeFactory, call: int, begin: str
+) -> None:
+    """Only the last look tells; of an old pod, only the directory of that container. Or the pod
+    begins in the middle of a pass, and that call takes 30 s: no image goes by an old list, and
+    others go."""
+    small = make_small_node(runtime=JudgingRuntime, server=InterruptingServer)
+    clock, begins = Ahead(), Begins(small, old=begin == "an old pod")
+    slow = begin == "a call of 30 s"
+    steps: dict[int, Callable[[], object]] = {call: begins}
+    if slow:
+
+        def takes_long() -> None:
+            clock.step(30.0)
+            if call == FIRST_CHECK:
+                begins()
+
+        steps = {FIRST_CHECK: begins, call: takes_long}
     node = small.node(clock=clock)
     assert isinstance(small.server, InterruptingServer)
     small.server.before = between = BetweenReadings(steps)
     relieve(node, IMAGES)
-    return between.asked
-
-
-def assert_unharmed(small: SmallNode, image: str) -> None:
-    """The image is used by now, and no image has gone that was."""
-    assert image
-    assert image in small.images()
-    assert isinstance(small.runtime, JudgingRuntime)
-    assert small.runtime.harmed == []
-
-
-@pytest.fixture
-def small(make_small_node: SmallNodeFactory) -> SmallNode:
-    """A node that judges what goes, and is interrupted."""
-    return make_small_node(runtime=JudgingRuntime, server=InterruptingServer)
-
-
-@pytest.mark.regression
-@BEGINNINGS
-@pytest.mark.parametrize("call", range(1, CALLS + 1))
-def test_what_begins_between_two_calls_of_a_pass_keeps_its_image(
-    small: SmallNode, call: int, *, old: bool
-) -> None:
-    """Only the last look tells; of an old pod, only the directory of that container."""
-    begins = Begins(small, old=old)
-    assert asked_in_a_pass(small, Ahead(), {call: begins}) >= CALLS
-    assert_unharmed(small, begins.image)
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("call", range(1, CALLS + 1))
-def test_one_call_of_a_pass_takes_30_seconds(small: SmallNode, call: int) -> None:
-    """Whichever it is, of a pass in the middle of which a pod begins: no image goes by
-    an old list, and others go.
-    """
-    clock, begins = Ahead(), Begins(small, old=False)
-
-    def take_long() -> None:
-        clock.step(30.0)
-        if call == FIRST_CHECK:
-            begins()
-
-    asked_in_a_pass(small, clock, {FIRST_CHECK: begins, call: take_long})
-    assert_unharmed(small, begins.image)
-    assert small.removed("image")
+    assert begins.image in small.images()
+    assert harmed(small) == []
+    assert slow or between.asked >= CALLS
+    assert not slow or small.removed("image")

@@ -1,10 +1,14 @@
-"""Directory trees to remove, and a canary beside them that must not change."""
+"""Directory trees to remove, a canary beside them that must not change, and something that happens
+right before each call."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from reclaim.pod_logs.directories import OpenBeneath, TreeRemoval, open_beneath, remove_tree
@@ -23,17 +27,14 @@ def contents(directory: Path) -> dict[str, str | None]:
     """Everything below a directory: files with their content, links with their
     target, directories with None.
     """
-    found: dict[str, str | None] = {}
-    for path in sorted(directory.rglob("*")):
-        name = str(path.relative_to(directory))
-        found[name] = (
-            str(path.readlink())
-            if path.is_symlink()
-            else path.read_text()
-            if path.is_file()
-            else None
-        )
-    return found
+    return {
+        str(path.relative_to(directory)): str(path.readlink())
+        if path.is_symlink()
+        else path.read_text()
+        if path.is_file()
+        else None
+        for path in sorted(directory.rglob("*"))
+    }
 
 
 class Canary:
@@ -66,3 +67,39 @@ def removed(
     """The result of `remove_tree` for an entry of a directory."""
     with opened(directory) as descriptor:
         return remove_tree(descriptor, os.fsencode(name), open_directory=how)
+
+
+CALLS = frozenset(
+    {"open", "os.link", "os.listdir", "os.remove", "os.rename", "os.rmdir", "os.scandir"}
+)
+"""What Python tells its audit hooks right before it asks the kernel."""
+_happening: list[tuple[int, Callable[[], object]]] = []
+
+
+def _before_a_call(event: str, arguments: tuple[object, ...]) -> None:
+    if not _happening or event not in CALLS or str(arguments[0]).startswith("/proc"):
+        return
+    thread, do = _happening[0]
+    if thread == threading.get_ident():
+        _happening.clear()  # its own calls are none
+        try:
+            do()
+        finally:
+            _happening.append((thread, do))
+
+
+@cache
+def _hook() -> None:
+    sys.addaudithook(_before_a_call)
+
+
+@contextmanager
+def before_each_call(do: Callable[[], object]) -> Iterator[None]:
+    """Does something right before each call of this thread for a file, so that nothing but this is
+    between a look and the call."""
+    _hook()
+    _happening.append((threading.get_ident(), do))
+    try:
+        yield
+    finally:
+        _happening.clear()

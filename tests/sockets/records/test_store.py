@@ -9,7 +9,6 @@ import gzip
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -36,9 +35,11 @@ from eviction.records.store import (
     why_unusable,
 )
 from reclaim.types import ReclaimResult, Result
+from tests.full_disk import without_bytes_and_inodes
 from tests.pure.records.documents import outcome, pass_of, periodic_pass
-from tests.pure.values import KIB, MIB, SteppedClock
+from tests.pure.values import MIB, SteppedClock
 from tests.reclaimd_process import came_true
+from tests.sockets.foreign import plant_foreign
 from tests.sockets.mounts import dead_filesystem, mounted_tmpfs
 from tests.thread_limit import no_thread_starts
 
@@ -98,19 +99,12 @@ def test_records_survive_the_process_and_the_newest_ones_remain(tmp_path: Path) 
 # ---- what is at the path already
 
 
-def linked(path: Path, target: str) -> None:
-    """A symlink, to a history or to nothing."""
-    append(path.with_name("elsewhere"), b"record")
-    path.symlink_to(path.with_name(target))
-
-
-def ours(path: Path, mode: int = 0o600, owner: int = os.geteuid()) -> None:
-    """A history that others may write, or whose owner is another."""
-    if owner != os.geteuid() != 0:
-        pytest.skip("only root can give a file away")
+def damaged(path: Path, place: int) -> None:
+    """A history with another byte in its header."""
     append(path, b"record")
-    os.chown(path, owner, -1)
-    path.chmod(mode)
+    with open(path, "r+b") as file:
+        file.seek(place)
+        file.write(bytes([HEADER[place] + 2]))
 
 
 def seen(path: Path) -> tuple[object, ...]:
@@ -120,25 +114,26 @@ def seen(path: Path) -> tuple[object, ...]:
     return found.st_ino, found.st_mtime_ns, content, sorted(os.listdir(path.parent))
 
 
-FOREIGN: dict[str, Callable[[Path], object]] = {
-    "a text": lambda path: path.write_text("precious\n" * 1000),
-    "an empty file": lambda path: path.touch(0o600),
-    "zeros": lambda path: path.write_bytes(bytes(SIZE_BYTES)),
-    "a header alone": lambda path: path.write_bytes(HEADER),
-    "a directory": Path.mkdir,
-    "a fifo": os.mkfifo,
-    "a symlink": lambda path: linked(path, "elsewhere"),
-    "a dangling symlink": lambda path: linked(path, "nowhere"),
-    "another user's": lambda path: ours(path, owner=12345),
-    "writable by others": lambda path: ours(path, mode=0o666),
-}
+CONTENTS = {"a text": b"precious\n" * 1000, "empty": b"", "zeros": bytes(SIZE_BYTES)}
+PLACES = {"of another form": 0, "of a later version": 16, "with other slots": 18}
+PLACES |= {"of another size than it says": 22, "with a damaged header": SLOT_BYTES - 1}
+FOREIGN = "a directory,a fifo,a symlink,a dangling symlink,another user's,writable by others"
 
 
-@pytest.mark.parametrize("what", FOREIGN)
-def test_what_is_not_ours_is_refused_by_name_and_left_alone(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("kind", [*FOREIGN.split(","), *CONTENTS, *PLACES])
+def test_what_is_not_ours_is_refused_by_name_and_left_alone(tmp_path: Path, kind: str) -> None:
     """Neither read nor written, changed or replaced; nothing is made beside it."""
     path = tmp_path / "history"
-    FOREIGN[what](path)
+
+    def make(path: Path) -> None:
+        if kind in CONTENTS:
+            path.write_bytes(CONTENTS[kind])
+        elif kind in PLACES:
+            damaged(path, PLACES[kind])
+        else:
+            append(path, b"record")
+
+    plant_foreign(path, kind, make)
     before = seen(path)
     store = HistoryStore(str(path), SIZE_BYTES)
     for use in (store.open, lambda: store.append(b"record"), lambda: records_at(path)):
@@ -157,21 +152,6 @@ def test_a_file_that_was_cut_is_read_as_far_as_it_goes_and_mended(tmp_path: Path
     append(path, b"after")
     assert records_at(path) == [*left, b"after"]
     assert path.stat().st_size == SIZE_BYTES
-
-
-@pytest.mark.parametrize("place", [0, 16, 18, 22, SLOT_BYTES - 1])
-def test_a_file_with_another_header_is_left_alone(tmp_path: Path, place: int) -> None:
-    """Damaged, of a later version, with other slots."""
-    path = tmp_path / "history"
-    append(path, b"record")
-    with open(path, "r+b") as file:
-        file.seek(place)
-        file.write(bytes([HEADER[place] + 2]))
-    before = seen(path)
-    for use in (lambda: records_at(path), lambda: append(path, b"another")):
-        with pytest.raises(HistoryUnusable, match="is left alone: it is not a history of this"):
-            use()
-    assert seen(path) == before
 
 
 # ---- a file that reclaimd 0.1.0 wrote, whose records span several blocks of 512 bytes
@@ -223,24 +203,6 @@ def test_a_file_that_is_kept_is_never_overwritten(old: Path) -> None:
     kept.unlink()
     store.append(b"record")
     assert records_at(old) == [b"record"]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
-def test_in_a_directory_that_is_not_writable_it_stays_and_that_is_said() -> None:
-    """No new one can be made, so the old one is not moved away."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "history"
-        path.write_bytes(EARLIER)
-        os.chown(path, 65534, 65534)
-        os.chmod(path, 0o600)
-        os.chmod(directory, 0o555)  # noqa: S103 # read and enter, as everybody may
-        try:
-            os.seteuid(65534)
-            with pytest.raises(HistoryUnusable, match="no new one can be made: Permission denied"):
-                append(path, b"record")
-        finally:
-            os.seteuid(0)
-        assert (path.read_bytes(), os.listdir(directory)) == (EARLIER, ["history"])
 
 
 # ---- another size
@@ -312,63 +274,44 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     unmount(str(directory))
 
 
-def fill(disk: Path) -> None:
-    """Leaves no byte and no inode free."""
-    with open(disk / "fill", "wb", buffering=0) as file:
-        try:
-            while file.write(b"x" * KIB):
-                pass
-        except OSError:
-            pass
-    for number in range(16):
-        try:
-            (disk / f"fill-{number}").touch()
-        except OSError:
-            break
-    found = os.statvfs(disk)
-    assert (found.f_bavail, found.f_favail) == (0, 0)
-
-
 def test_at_0_bytes_and_0_inodes_every_record_is_written(disk: Path) -> None:
-    """Three times around the ring, also by a process that starts then."""
+    """Three times around the ring, also by a process that starts then; without room for another
+    size the old file goes on, which is noted."""
     path = disk / "history"
     store = append(path)
-    fill(disk)
-    for record in numbered(0, 600):
-        store.append(record)
-    append(path, *numbered(600, 900))
-    assert_newest_of(path, 900)
+    with without_bytes_and_inodes(disk):
+        for record in numbered(0, 600):
+            store.append(record)
+        append(path, *numbered(600, 900))
+        assert_newest_of(path, 900)
+        store = append(path, *numbered(900, 901), size_bytes=2 * MIB)
+        assert_newest_of(path, 901)
+        assert store.note.startswith(
+            f"the history {path} stays as it is (1.0MiB): no new one can be made: "
+        )
+        assert ".history.new" not in os.listdir(disk)
 
 
 def test_on_a_full_disk_none_is_made_and_nothing_of_it_is_left(disk: Path) -> None:
-    """Nor with less free than twice its size; once there is room it is."""
-    fill(disk)
+    """Nor with less free than twice its size; once there is room it is. An old file is not moved
+    away where no new one can be made."""
     path = disk / "history"
     store = HistoryStore(str(path), SIZE_BYTES)
-    with pytest.raises(HistoryUnusable, match="No space left"):
-        store.append(b"record")
-    for number in range(16):
-        (disk / f"fill-{number}").unlink(missing_ok=True)
-    os.truncate(disk / "fill", 4 * MIB - 3 * SIZE_BYTES // 2)
+    path.write_bytes(EARLIER)
+    path.chmod(0o600)
+    for old in (True, False):
+        with without_bytes_and_inodes(disk), pytest.raises(HistoryUnusable, match="No space left"):
+            store.append(b"record")
+        if old:
+            assert (path.read_bytes(), os.listdir(disk)) == (EARLIER, ["history"])
+            path.unlink()
+    (disk / "fill").write_bytes(bytes(4 * MIB - 3 * SIZE_BYTES // 2))
     with pytest.raises(HistoryUnusable, match=r"more than half of the 1\.5MiB free"):
         store.append(b"record")
     assert os.listdir(disk) == ["fill"]
     (disk / "fill").unlink()
     store.append(b"record")
     assert records_at(path) == [b"record"]
-
-
-def test_without_room_for_another_size_the_old_file_goes_on(disk: Path) -> None:
-    """Which is noted; the records are there."""
-    path = disk / "history"
-    append(path, b"one")
-    fill(disk)
-    store = append(path, b"two", size_bytes=2 * MIB)
-    assert store.note.startswith(
-        f"the history {path} stays as it is (1.0MiB): no new one can be made: "
-    )
-    assert records_at(path) == [b"one", b"two"]
-    assert ".history.new" not in os.listdir(disk)
 
 
 # ---- kills, and readers beside a writer
@@ -475,7 +418,7 @@ def test_readers_beside_a_writer_see_whole_records_in_their_order(tmp_path: Path
 RING = 5
 RECORD = st.builds(
     lambda size, byte: bytes(byte + at % 7 for at in range(size)),
-    st.integers(1, 40) | st.integers(4000, 4082),
+    st.integers(1, 40) | st.integers(4000, LARGEST_RECORD_BYTES),
     st.integers(0, 240),
 )
 RECORDS = st.lists(RECORD, max_size=14)
@@ -495,20 +438,15 @@ def ring(*records: bytes) -> Iterator[Ring]:
         made.close()
 
 
-@given(RECORDS)
-def test_the_newest_records_come_back_whole_and_in_their_order(records: list[bytes]) -> None:
-    """As many as there are slots, however often they were filled."""
-    with ring(*records) as made:
-        assert made.contents() == (records[-RING:], 0)
-
-
 @given(RECORDS, RECORD, st.tuples(*[st.integers(0, SLOT_BYTES)] * 2))
 def test_a_write_of_which_any_part_is_missing_costs_no_other_record(
     records: list[bytes], last: bytes, written: tuple[int, int]
 ) -> None:
-    """Any part of the last slot was written: its record is whole, the one before it in this place
-    is, or it is counted as torn; so it is after the next process has written another one."""
+    """The newest records are there whole and in their order, as many as there are slots. If only a
+    part of the last slot was written its record is whole, the one before it in this place is, or it
+    is counted as torn; so it is after the next process has written another one."""
     with ring(*records) as made:
+        assert made.contents() == (records[-RING:], 0)
         place = (1 + made.next % RING) * SLOT_BYTES
         old = os.pread(made.descriptor, SLOT_BYTES, place)
         made.write(last)
@@ -534,15 +472,6 @@ def test_a_byte_that_is_wrong_leaves_one_record_out_and_is_counted() -> None:
             assert made.contents() == ([b"one", b"three"], 1)
             os.pwrite(made.descriptor, right, place)
         assert len(made.contents().records) == 3
-
-
-def test_a_record_that_is_too_large_is_refused() -> None:
-    """Nothing of it is written."""
-    largest = b"x" * LARGEST_RECORD_BYTES
-    with ring(largest) as made:
-        with pytest.raises(ValueError, match="at most"):
-            made.write(largest + b"x")
-        assert made.contents() == ([largest], 0)
 
 
 # ---- the writer: nobody waits for it, and what it cannot write is kept, or dropped and counted
@@ -610,25 +539,6 @@ def test_a_record_that_fits_no_slot_is_dropped_and_the_next_one_is_written(tmp_p
     assert desk.recorder.finish(30.0)
     assert desk.records() == [1, -1]
     assert (desk.recorder.records, desk.recorder.dropped) == (2, 1)
-
-
-def test_what_happens_on_a_full_disk_is_recorded_once_there_is_room(tmp_path: Path) -> None:
-    """The first start of all is on a disk without a byte: what made the room is in the history."""
-    disk = tmp_path / "disk"
-    mounted_tmpfs(str(disk), 4 * MIB, 16)
-    try:
-        (disk / "fill").write_bytes(b"x" * 4 * MIB)
-        desk = Desk(disk / "reclaimd" / "history")
-        desk.recorder.write(of(7))
-        assert came_true(lambda: bool(desk.told))
-        assert not desk.path.exists()
-        (disk / "fill").unlink()
-        assert came_true(lambda: desk.records() == [7])
-        assert len(desk.told) == 1
-        assert "the history is not written: " in desk.told[0]
-        assert desk.recorder.finish(30.0)
-    finally:
-        unmount(str(disk))
 
 
 def in_time(do: Callable[[], object]) -> bool:

@@ -9,6 +9,8 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from eviction.drill.private_mounts import unmount
 from signals.filesystems import Reading, read_statvfs
 from signals.types import FsLayout, Signal
@@ -16,14 +18,14 @@ from tests.nodes.faults import Hang
 from tests.nodes.small_node import MIB, SmallNode, reason_of
 from tests.reclaimd_process import answer, reclaimd, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.mounts import dead_filesystem, mounted_tmpfs_without_inodes
+from tests.sockets.mounts import dead_filesystem, mounted_tmpfs
 
 
 def test_a_tmpfs_without_an_inode_limit_has_no_inode_signal(small_node: SmallNode) -> None:
     """0 of 0 inodes is not 0 percent free: the signal does not exist, and the bytes
     are watched all the same.
     """
-    mounted_tmpfs_without_inodes(str(small_node.images_root), 16 * MIB)
+    mounted_tmpfs(str(small_node.images_root), 16 * MIB, 0)
     try:
         assert os.statvfs(small_node.images_root).f_files == 0
         configuration = small_node.configuration(
@@ -116,11 +118,14 @@ def test_a_dead_image_filesystem_does_not_stop_check(make_small_node: SmallNodeF
     assert "did not answer statvfs within 2 s" in document["unavailable"][0]["reason"]
 
 
-def test_a_root_directory_that_is_not_there_is_unknown_and_not_clear(small_node: SmallNode) -> None:
-    """No other path is tried instead: check exits with 4 and names the path."""
+@pytest.mark.parametrize("command", ["check", "reclaim"])
+def test_a_root_directory_that_is_not_there_is_unknown_and_not_clear(
+    small_node: SmallNode, command: str
+) -> None:
+    """No other path is tried instead: the command exits with 4 and names the path."""
     configuration = small_node.configuration(
         rootDirectory="/nowhere/kubelet", evictionHard={"nodefs.available": "10%"}
     )
-    process = reclaimd_here("check", "--config", configuration)
+    process = reclaimd_here(command, "--config", configuration)
     assert process.returncode == 4
-    assert "/nowhere/kubelet" in process.stdout
+    assert "/nowhere/kubelet" in process.stdout + process.stderr

@@ -34,9 +34,8 @@ from tests.nodes.faults import Hang
 from tests.nodes.small_node import MIB, SmallNode
 from tests.pure.values import SteppedClock
 from tests.reclaimd_process import Daemon, came_true
-from tests.sockets.dialect import Dialect
-from tests.sockets.engine.test_first_byte import FAST, dead_copies, passed
 from tests.sockets.mounts import mounted_tmpfs
+from tests.sockets.passes import FAST, Dialect, dead_copies, passed
 from tests.sockets.program.scripts import script
 
 pytestmark = pytest.mark.regression
