@@ -352,7 +352,7 @@ REVERTS = (
         "        self._smallest_offset = min(self._smallest_offset, wall - monotonic)\n",
         "        self._smallest_offset = wall - monotonic\n",
         ((RECORDS, "max(pulled, self._known_since, self._detected_at)", "pulled"),),
-        test="test_a_clock_that_is_set_forward_makes_no_pulled_image_old",
+        test="test_what_is_remembered_of_images_is_as_told",
     ),
     Revert(
         "a pod is as old as the wall clock says",
@@ -450,7 +450,7 @@ REVERTS = (
         STEP,
         "        if running.settling is not None and running.settling.read_at > world.now:\n",
         "        if running.settling is not None:\n",
-        test="test_a_reading_that_late_space_waits_for_costs_no_turn",
+        test="test_what_becomes_of_each_object",
     ),
     Revert(
         "a pass waits for a filesystem that hangs",
@@ -458,7 +458,7 @@ REVERTS = (
         RELIEF,
         "not published.problem and not published.late(world.now)",
         "not published.problem",
-        test="test_a_pass_to_the_end_of_its_row_ends_though_its_filesystem_hangs",
+        test="test_what_becomes_of_each_object",
     ),
     Revert(
         "a pass stopped while it plans has no record",
@@ -480,7 +480,7 @@ REVERTS = (
         STEP,
         "    if (running := running_in(name, world)) is not None:\n",
         "    if (running := next(iter(world.passes.values()), None)) is not None:\n",
-        test="test_slow_filesystems_delay_neither_each_other_nor_the_pass_on_a_fast_one",
+        test="test_what_happens_to_a_daemon",
     ),
     Revert(
         "a back-off is for ever",
