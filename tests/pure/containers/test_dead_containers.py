@@ -398,6 +398,15 @@ def test_a_status_counts_for_50_ms() -> None:
         assert node.stage_of(verdict).check(verdict) == Ready(began + 0.06)
 
 
+def test_a_sandbox_that_is_occupied_or_ready_by_now_stays() -> None:
+    """Whatever was planned."""
+    node = Node()
+    node.runtime.hold(container("c", sandbox_id="s"))
+    assert node.sandboxes.check(ORPHAN_SANDBOX) == Refused(Reason.HAS_CONTAINERS)
+    node.runtime.hold(sandbox("s", state=PodSandboxState.READY))
+    assert node.sandboxes.check(ORPHAN_SANDBOX) == Refused(Reason.READY)
+
+
 @pytest.mark.parametrize("planned", [ContainerState.EXITED, *list(NOT_DEAD)[1:]])
 def test_a_container_that_is_not_exited_is_removed_only_if_planned_in_its_state(
     planned: ContainerState,

@@ -661,7 +661,33 @@ def test_an_image_that_is_wanted_by_now_is_kept(happens: str, newest: str, answe
         assert (found.reason if isinstance(found, Refused) else "ready") == answer
 
 
-# ---- pods and containers that begin beside a removal
+# ---- slow lists, slow looks; pods and containers that begin beside a removal
+
+
+class Unreadable(MemoryPods):
+    """Directories of which nothing is known."""
+
+    def pod_directories(self, since: float | None = None) -> None:  # type: ignore[override]
+        """Nothing."""
+
+
+@pytest.mark.regression
+@rows("""
+    look_seconds | call_seconds | readable | becomes
+    1.1          | 0            | yes      | REMOVED
+    0            | 1.1          | yes      | REMOVED
+    0            | 1.1          |          | PARKED
+""")
+def test_what_is_slower_than_a_list_may_be_old_keeps_no_image(
+    look_seconds: float, call_seconds: float, readable: bool, becomes: Result
+) -> None:
+    """Each call, ImageStatus too, or each look at directories: that does not make the list too old,
+    as the last look covers all of it; where no directory can be read nothing does."""
+    node = Node()
+    node.pods = node.pods if readable else Unreadable()
+    node.pods.on_look = lambda: node.clock.step(look_seconds)
+    node.runtime.call_seconds = call_seconds
+    assert {*node.removed(1.0).values()} == {becomes}
 
 
 @pytest.mark.regression
