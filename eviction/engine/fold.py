@@ -76,7 +76,11 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             world = located(world, problem, pods_problem)
             if paths is not None and paths != world.paths:
                 readings = kept(world.readings, paths.distinct())
-                world = observed(world._replace(paths=paths, readings=readings, look_due=world.now))
+                look = world.look
+                if look is not None:  # nothing that is read elsewhere from now on is waited for
+                    look = look._replace(awaited=look.awaited & readings.keys())
+                world = world._replace(paths=paths, readings=readings, look=look)
+                world = observed(world._replace(look_due=world.now))
             return world
         case Refreshed():
             return refreshed(world, event)

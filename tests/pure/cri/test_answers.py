@@ -175,10 +175,7 @@ VOLUMES = (("volume:1",),)
 
 
 class Mounting(MemoryRuntime):
-    """Its containers mount images, which it reports or not."""
-
-    says_volumes = True
-    minor = 1
+    """Its containers mount images."""
 
     def __init__(self, workers: Workers | None = None, containers: int = 3) -> None:
         super().__init__(SteppedClock(at=50.0))
@@ -186,13 +183,12 @@ class Mounting(MemoryRuntime):
         self.inventory = Inventory(self, MemoryPods(), clock=self.clock, workers=workers)
 
     def version(self) -> RuntimeVersion:
-        return RuntimeVersion("containerd", f"2.{self.minor}.0")
+        return RuntimeVersion("containerd", "2.1.0")
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
         """As it is when the answer leaves."""
-        volumes = VOLUMES if self.says_volumes else ()
         status = super().container_status(container_id)
-        return None if status is None else status._replace(image_volumes=volumes)
+        return None if status is None else status._replace(image_volumes=VOLUMES)
 
     def asked(self) -> int:
         """How often a status was asked for."""
@@ -247,59 +243,45 @@ def test_what_was_answered_is_not_asked_again() -> None:
     assert (runtime.read(), runtime.asked()) == (3, 3)
 
 
-def test_what_a_runtime_does_not_report_is_not_kept_for_the_one_that_replaces_it() -> None:
-    """Nor if somebody else has noticed the other one first: an image that is mounted would look
-    unused."""
-    runtime = Mounting()
-    runtime.says_volumes = False
-
-    def replaced() -> None:
-        runtime.minor, runtime.says_volumes = 2, True
-        runtime.connections_made += 1
-        with suppress(GivenUp):
-            runtime.read(lambda: False)
-
-    runtime.meanwhile(replaced)
-    assert runtime.read() == 3
-
-
 # ---- only a read that lost its connection is repeated, and only for a moment
 
-LOST, LATE = ConnectionLost("connection refused"), AnsweredLate("no answer within 10 s")
+ERRORS = {
+    "lost": ConnectionLost("connection refused"),
+    "late": AnsweredLate("no answer within 10 s"),
+    "refused": RemovalFailed("refused"),
+    "defect": OSError("defect"),
+}
 
 
-def answers(*given: Exception | str) -> tuple[Callable[[], str], list[Exception | str]]:
-    """A read that gives these answers one after another, and those that are left; the last is
-    repeated."""
-    left = list(given)
+@rows("""
+    answers                       | becomes | left | waits        | what
+    here                          | here    |      |              | no connection was lost
+    lost here                     | here    |      |              | at once
+    lost lost here                | here    |      | 0.05         | then after 50 ms
+    lost lost lost lost here      | here    |      | 0.05 0.1 0.2 | 100 and 200 ms
+    late here                     | late    | here |              | it would take as long again
+    refused here                  | refused | here |              | an answer
+    defect here                   | defect  | here |              | of our own
+    lost late here                | late    | here |              | each attempt is judged by itself
+    lost lost refused here        | refused | here | 0.05         | the same
+""")
+def test_a_lost_connection_is_tried_again_at_once_and_then_with_growing_waits(
+    answers: str, becomes: str, left: str, waits: str
+) -> None:
+    """A runtime that restarts is back within a moment; after other errors a read is not repeated."""
+    coming, slept, found = answers.split(), list[str](), ""
 
     def read() -> str:
-        answer = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(answer, Exception):
-            raise answer
+        answer = coming.pop(0)
+        if answer in ERRORS:
+            raise ERRORS[answer]
         return answer
 
-    return read, left
-
-
-@pytest.mark.parametrize("lost", [0, 1, 2, 4])
-def test_a_lost_connection_is_tried_again_at_once_and_then_with_growing_waits(lost: int) -> None:
-    """A runtime that restarts is back within a moment: at once, then after 50, 100 and 200 ms."""
-    slept: list[float] = []
-    assert retried(answers(*[LOST] * lost, "here")[0], sleep=slept.append) == "here"
-    assert slept == [0.05, 0.1, 0.2][: max(lost - 1, 0)]
-
-
-@pytest.mark.parametrize("before", [[], [LOST]])
-@pytest.mark.parametrize("error", [LATE, RemovalFailed("refused"), OSError("defect")])
-def test_after_other_errors_a_read_is_not_repeated(
-    before: list[Exception], error: Exception
-) -> None:
-    """A read that exceeded its deadline would take as long again; each attempt is judged by itself."""
-    read, left = answers(*before, error, "here")
-    with pytest.raises(type(error)) as raised:
-        retried(read, sleep=lambda _: None)
-    assert (raised.value, left) == (error, ["here"])
+    try:
+        found = retried(read, sleep=lambda seconds: slept.append(f"{seconds:g}"))
+    except (RuntimeUnavailable, RemovalFailed, OSError) as error:
+        found = next(word for word, one in ERRORS.items() if one is error)
+    assert (found, " ".join(coming), " ".join(slept)) == (becomes, left, waits)
 
 
 def test_after_the_time_for_retries_the_last_error_is_raised() -> None:
@@ -311,7 +293,10 @@ def test_after_the_time_for_retries_the_last_error_is_raised() -> None:
         slept.append(seconds)
         time.sleep(seconds)
 
+    def read() -> None:
+        raise ERRORS["lost"]
+
     with pytest.raises(RuntimeUnavailable, match="connection refused"):
-        retried(answers(LOST)[0], sleep=sleep)
+        retried(read, sleep=sleep)
     assert 0 < max(slept) <= 0.25
     assert sum(slept) <= 0.5

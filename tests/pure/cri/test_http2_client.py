@@ -3,7 +3,6 @@ ends."""
 
 from __future__ import annotations
 
-import re
 import struct
 
 import hpack
@@ -12,12 +11,11 @@ from hyperframe.frame import (
     GoAwayFrame,
     PingFrame,
     PriorityFrame,
-    RstStreamFrame,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reclaim.cri.channel import LARGEST_MESSAGE_BYTES, Http2Client
+from reclaim.cri.channel import Http2Client
 from reclaim.cri.status import Code
 from reclaim.types import NEVER
 from tests.hostile_http2 import GREETING, STATUS, TRAILERS, data, headers, raw
@@ -69,7 +67,7 @@ def asks(client: Http2Client, *said: bytes) -> tuple[Code, str] | None:
     return ending(client)
 
 
-messages = st.binary(max_size=50) | st.integers(0, 200_000)  # a number: so many zeros
+messages = st.binary(max_size=50) | st.integers(0, 70_000)  # a number: so many zeros
 
 
 @settings(max_examples=60, deadline=None)
@@ -149,40 +147,17 @@ def test_how_a_call_ended_is_in_its_trailers(
 
 
 @rows("""
-    said         | code               | words
-    status 404   | UNIMPLEMENTED      | 404
-    status 503   | UNKNOWN            | 503
-    status 500   | UNKNOWN            | 500
-    reset 8      | CANCELLED          | HTTP/2 error 8
-    reset 7      | UNAVAILABLE        | HTTP/2 error 7
-    reset 0      | INTERNAL           | HTTP/2 error 0
-    goaway       | UNAVAILABLE        | GOAWAY .* calm
-    no trailers  | UNKNOWN            | without grpc-status
-    compressed   | INTERNAL           | compressed
-    cut          | INTERNAL           | within a message
-    too large    | RESOURCE_EXHAUSTED | a message of 100663297 bytes, 100663296 are allowed
+    status | code
+    404    | UNIMPLEMENTED
+    503    | UNKNOWN
+    500    | UNKNOWN
 """)
-def test_a_call_that_ends_badly_says_how(said: str, code: Code, words: str) -> None:
-    """The code that gRPC gives to it, and a sentence."""
+def test_an_answer_that_is_not_grpc_is_told_by_its_status(status: str, code: Code) -> None:
+    """What else ends a call badly, `hostile_http2` sends."""
     client = greeted()
-    match said.split():
-        case ["status", status]:
-            client.receive(headers([(":status", status)], "END_STREAM"))
-        case ["reset", error]:
-            client.receive(RstStreamFrame(1, int(error)).serialize())
-        case ["goaway"]:
-            client.receive(GoAwayFrame(0, 0, 11, b"calm").serialize())
-        case ["no", _]:
-            client.receive(STATUS + data(prefixed(b"x"), "END_STREAM"))
-        case ["compressed"]:
-            client.receive(STATUS + data(b"\1\0\0\0\0"))
-        case ["cut"]:
-            client.receive(STATUS + data(b"\0" * 3) + TRAILERS)
-        case _:
-            client.receive(STATUS + data(struct.pack(">BL", 0, LARGEST_MESSAGE_BYTES + 1)))
+    client.receive(headers([(":status", status)], "END_STREAM"))
     assert client.ended is not None
-    assert client.ended.code is code
-    assert re.search(words, str(client.ended))
+    assert (client.ended.code, status in str(client.ended)) == (code, True)
 
 
 BLOCK = hpack.Encoder().encode(HEADER)
@@ -232,22 +207,3 @@ def test_a_request_that_the_server_does_not_want_whole_costs_the_connection() ->
     client.receive(headers([*HEADER, ("grpc-status", "8")], "END_STREAM"))
     assert client.ended is not None
     assert client.leaving
-
-
-def test_a_server_that_has_used_its_windows_up_is_given_more() -> None:
-    """As what came is read, of the stream and of the connection: else a long list, or an old daemon,
-    would stop."""
-    client = greeted()
-    client.receive(STATUS)
-    client.out.clear()
-    piece = data(prefixed(bytes(16384 - 5)))
-    opened = {0: 0, 1: 0}
-    for _ in range(40 * 1024 * 1024 // 16384):
-        client.receive(piece)
-        client.messages.clear()
-        while client.out:
-            size, kind, stream = int.from_bytes(client.out[:3], "big"), client.out[3], client.out[8]
-            assert kind == 8, "a window"
-            opened[stream] += int.from_bytes(client.out[9:13], "big")
-            del client.out[: 9 + size]
-    assert min(opened.values()) >= 24 * 1024 * 1024

@@ -7,13 +7,12 @@ and `pkg/kubelet/eviction/helpers.go`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from eviction.decision.headroom import (
     PollPolicy,
@@ -41,7 +40,6 @@ from signals.types import (
     FilesystemIdentity,
     FilesystemRole,
     FsLayout,
-    Poll,
     Signal,
     SignalObservation,
     SignalObservations,
@@ -63,7 +61,7 @@ SHORT = {DELETE_ALL_UNUSED_CONTAINERS: "C", DELETE_UNUSED_IMAGES: "I"}
 REPORTED = {NodeCondition.RECLAIM_PRESSURE: "ours", NodeCondition.DISK_PRESSURE: "kubelet"}
 
 
-# ---- stories of several passes, each a table
+# ---- stories of several passes
 
 
 def threshold_of(text: str) -> Threshold:
@@ -93,8 +91,16 @@ def reading_of(signal: Signal, text: str, now: float) -> SignalObservation:
     return one._replace(needed=needed)
 
 
-def assert_story(story: str) -> None:
-    """Above the table are the configuration and the thresholds by name, the kubelet's own too. Each
+STORIES = dict(
+    story.split("\n", 1)
+    for story in Path(__file__).with_name("stories.txt").read_text().strip().split("\n\n")
+    if not story.startswith("#")
+)
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_what_is_decided_pass_by_pass(story: str) -> None:
+    """In `stories.txt`: above the table are the configuration and the thresholds by name, the kubelet's own too. Each
     line of the table is one pass: what is read, and what is decided. `acts on`: the threshold that
     is acted on, and further ones that could be."""
     above, _, table = story.strip().partition("at ")
@@ -135,391 +141,6 @@ def assert_story(story: str) -> None:
         }
         for name in decided.keys() & told.keys():
             assert (now, name, decided[name]) == (now, name, told[name])
-
-
-def told(stories: Mapping[str, str]) -> pytest.MarkDecorator:
-    """One test for each of these stories."""
-    return pytest.mark.parametrize("story", stories.values(), ids=stories)
-
-
-@told(
-    {
-        "a hard threshold acts at once, below its mark, not at it": """
-            hard: nodefs.available < 1Gi
-            at | nodefs.available | reported | met  | acts on | row
-             0 | 1Gi              |          |      |         |
-            10 | 1073741823       | ours     | hard | hard    | C I
-        """,
-        "a soft one is reported at once and acts after its grace, inclusively": """
-            soft: nodefs.available < 1Gi, grace 120
-            at    | nodefs.available | reported | met  | acts on
-            0     | 0                | ours     | soft |
-            119.9 | 0                | ours     | soft |
-            120   | 0                | ours     | soft | soft
-        """,
-        "with a grace of 0 it is hard": """
-            soft: nodefs.available < 1Gi, grace 0
-            at | nodefs.available | acts on
-             0 | 0                | soft
-        """,
-        "one pass without pressure starts its grace over": """
-            soft: nodefs.available < 1Gi, grace 120
-            at  | nodefs.available | acts on
-            0   | 0                |
-            100 | 1Gi              |
-            110 | 0                |
-            229 | 0                |
-            230 | 0                | soft
-        """,
-        "each signal has a grace of its own": """
-            a: nodefs.available < 1Gi, grace 120
-            b: imagefs.available < 1Gi, grace 120
-            at    | nodefs.available | imagefs.available | acts on
-            0     | 0                | 1Gi               |
-            60    | 0                | 0                 |
-            120   | 0                | 0                 | a
-            179.9 | 1Gi              | 0                 |
-            180   | 1Gi              | 0                 | b
-        """,
-        "and each of several thresholds of one signal": """
-            hard: nodefs.available < 1Gi
-            soft: nodefs.available < 2Gi, grace 60
-            at | nodefs.available | met       | acts on
-            0  | 1.5Gi            | soft      |
-            10 | 0.5Gi            | hard soft | hard
-            60 | 1.5Gi            | soft      | soft
-        """,
-        "a percentage follows a filesystem that is resized": """
-            hard: nodefs.available < 10%
-            at | nodefs.available | acts on
-            0  | 9Gi of 100Gi     | hard
-            10 | 9Gi of 80Gi      |
-            20 | 9Gi of 200Gi     | hard
-        """,
-        "of a filesystem without inodes a share is never met, a number always": """
-            share: nodefs.inodesFree < 5%
-            number: nodefs.inodesFree < 1
-            at | nodefs.inodesFree | met
-             0 | 0 of 0            | number
-        """,
-        "what is coming meets hard ones only": """
-            hard: nodefs.available < 1Gi
-            soft: nodefs.available < 1Gi, grace 60
-            at | nodefs.available | met
-            0  | 2Gi needs 2Gi    |
-            10 | 2Gi needs 3Gi    | hard
-        """,
-        "without thresholds there is no pressure": """
-            at | nodefs.available | reported | met | acts on | row
-             0 | 0                |          |     |         |
-        """,
-    }
-)
-def test_a_threshold_acts_below_its_mark_once_its_grace_is_over(story: str) -> None:
-    """Each with the passes on either side of its limit."""
-    assert_story(story)
-
-
-@told(
-    {
-        "until mark and minimum reclaim are reached, never from above": """
-            hard: nodefs.available < 1Gi, reclaim 500Mi
-            at | nodefs.available | met  | acts on
-            0  | 1073741825       |      |
-            10 | 1073741823       | hard | hard
-            20 | 1100Mi           | hard | hard
-            30 | 1598029823       | hard | hard
-            40 | 1524Mi           |      |
-            50 | 1100Mi           |      |
-        """,
-        "not a soft one in its grace": """
-            soft: nodefs.available < 1Gi, grace 120, reclaim 500Mi
-            at | nodefs.available | met
-            0  | 0                | soft
-            10 | 1Gi              |
-        """,
-        "a soft one after its grace, without another grace": """
-            soft: nodefs.available < 1Gi, grace 30, reclaim 500Mi
-            at | nodefs.available | acts on
-            0  | 0                |
-            30 | 0                | soft
-            40 | 1025Mi           | soft
-            50 | 1524Mi           |
-            60 | 0                |
-        """,
-        "it holds the condition, too": """
-            transition_period_seconds: 15
-            hard: nodefs.available < 1Gi, reclaim 500Mi
-            at | nodefs.available | reported
-            0  | 0                | ours
-            10 | 1025Mi           | ours
-            20 | 1025Mi           | ours
-            30 | 1524Mi           | ours
-            35 | 1524Mi           |
-        """,
-        "on 0 % it never triggers": """
-            hard: nodefs.available < 0.0%, reclaim 1Gi
-            at | nodefs.available | met
-             0 | 0                |
-        """,
-        "one that no filesystem can have is left out": """
-            more: nodefs.available < 1Gi, reclaim 500%
-            as-much: nodefs.available < 1Gi, reclaim 99Gi
-            at | nodefs.available | acts on
-            0  | 0                | more as-much
-            10 | 1073741823       | more as-much
-            20 | 1Gi              |
-        """,
-        "so is a margin": """
-            more: nodefs.available < 10Gi, margin 500Ti
-            as-much: nodefs.available < 10Gi, margin 90Gi
-            shares: nodefs.available < 60%, margin 50%
-            at | nodefs.available | met
-            0  | 64424512000      |
-            10 | 10Gi             | shares
-            20 | 10737418239      | more as-much shares
-        """,
-        "what a reload has removed is neither held nor frozen": """
-            a: nodefs.available < 1Gi, reclaim 500Mi
-            b: imagefs.available < 1Gi
-            c: nodefs.inodesFree < 1
-            at | in force | nodefs.available | imagefs.available | met
-            0  | a b      | 0                | 0                 | a b
-            10 | c        | 1025Mi           | 0 stale           |
-        """,
-    }
-)
-def test_minimum_reclaim_keeps_an_acted_on_threshold_met(story: str) -> None:
-    """It is on top of the mark of a threshold that was acted on, and of no other."""
-    assert_story(story)
-
-
-@told(
-    {
-        "grace starts over": """
-            longest_gap_seconds: 30
-            soft: nodefs.available < 1Gi, grace 60
-            at  | nodefs.available | acts on
-            0   | 0                |
-            30  | 0                |
-            130 | 0                |
-            160 | 0                |
-            189 | 0                |
-            190 | 0                | soft
-        """,
-        "passes that could read nothing are no gap": """
-            longest_gap_seconds: 30
-            soft: nodefs.available < 1Gi, grace 60
-            at | nodefs.available | acts on
-            0  | 0                |
-            20 | 0 stale          |
-            40 | 0 stale          |
-            60 | 0                | soft
-        """,
-        "a hard threshold acts on what is read": """
-            longest_gap_seconds: 30
-            hard: nodefs.available < 1Gi
-            at   | nodefs.available | acts on
-            0    | 1Gi              |
-            1000 | 0                | hard
-        """,
-    }
-)
-def test_after_a_gap_without_observations_grace_starts_over(story: str) -> None:
-    """The process was stopped, or the machine suspended, for longer than 30 s."""
-    assert_story(story)
-
-
-@told(
-    {
-        "a reading is new if it is newer than that of the pass before": """
-            hard: nodefs.available < 1Gi
-            at | nodefs.available | acts on
-            20 | 0 at 10          | hard
-            21 | 0 at 5           |
-            22 | 0 at 6           | hard
-            23 | 0 at 6           |
-        """,
-        "or if that had none": """
-            hard: nodefs.available < 1Gi
-            at | nodefs.available | imagefs.available | acts on
-            6  | 0 at 5           |                   | hard
-            7  |                  | 1Gi               |
-            8  | 0 at 5           |                   | hard
-        """,
-        "a repeated one counts for everything but acting": """
-            soft: imagefs.available < 1Gi, grace 20
-            at | imagefs.available | reported | met  | acts on
-            2  | 0 at 1            | ours     | soft |
-            12 | 0 at 1            | ours     | soft |
-            22 | 0 at 1            | ours     | soft |
-            32 | 0                 | ours     | soft | soft
-        """,
-        "a stale one is no pressure": """
-            a: nodefs.available < 1Gi
-            b: imagefs.available < 1Gi
-            at | nodefs.available | imagefs.available | reported | met
-            0  | 0 stale          |                   |          |
-            10 | 0 stale          | 0                 | ours     | b
-        """,
-        "a filesystem that cannot be read freezes its own thresholds only": """
-            transition_period_seconds: 15
-            a: nodefs.available < 1Gi
-            b: imagefs.available < 1Gi
-            at | nodefs.available | imagefs.available | reported | met | acts on
-            0  | 50Gi             | 0                 | ours     | b   | b
-            30 | 0                | 0 stale           | ours     | a b | a
-            60 | 50Gi             | 0 stale           | ours     | b   |
-        """,
-        "a pass that could read nothing changes nothing": """
-            soft: nodefs.available < 1Gi, grace 60
-            at  | nodefs.available | reported | met  | acts on
-            0   | 0                | ours     | soft |
-            400 | 50Gi stale       | ours     |      |
-            401 | 0                | ours     | soft | soft
-        """,
-        "a grace that ends meanwhile is not served before the next reading": """
-            soft: imagefs.available < 1Gi, grace 25, reclaim 5%
-            at | imagefs.available | nodefs.available | acts on
-            1  | 0                 |                  |
-            26 | 0 stale           | 0                |
-            27 | 1Gi               |                  |
-        """,
-        "thresholds are in the order met, unresolved, unreadable, each once": """
-            inodes: nodefs.inodesFree < 5
-            images: imagefs.available < 1Gi, reclaim 500Mi
-            space: nodefs.available < 1Gi
-            at | nodefs.inodesFree | imagefs.available | nodefs.available | met
-            0  | 0                 | 0                 | 1Gi              | inodes images
-            10 | 0 stale           | 1Gi               | 0                | space images inodes
-            20 | 9                 | 0                 | 0                | images space
-        """,
-    }
-)
-def test_only_a_new_reading_is_acted_on_and_one_that_failed_changes_nothing(story: str) -> None:
-    """Readings repeat, go back, fail, and come again."""
-    assert_story(story)
-
-
-@told(
-    {
-        "ours lasts the transition period, and a relapse acts at once": """
-            transition_period_seconds: 300
-            hard: nodefs.available < 1Gi, reclaim 500Mi
-            at    | nodefs.available | reported | acts on
-            0     | 16Gi             |          |
-            60    | 750Mi            | ours     | hard
-            70    | 16Gi             | ours     |
-            359.9 | 16Gi             | ours     |
-            360   | 16Gi             |          |
-            420   | 750Mi            | ours     | hard
-            430   | 1100000000       | ours     | hard
-            440   | 16Gi             | ours     |
-            450   | 0                | ours     | hard
-        """,
-        "each has its own mark, the kubelet's no transition period": """
-            ours: nodefs.available < 10Gi, margin 5Gi
-            kubelets: nodefs.available < 10Gi, reclaim 2Gi
-            at  | nodefs.available | reported
-            0   | 15Gi             |
-            10  | 16106127359      | ours
-            20  | 10Gi             | ours
-            30  | 10737418239      | ours kubelet
-            40  | 50Gi             | ours
-            329 | 50Gi             | ours
-            330 | 50Gi             |
-        """,
-        "a soft threshold of the kubelet's raises it at once": """
-            ours: nodefs.available < 15Gi
-            kubelets: nodefs.available < 12Gi, grace 90
-            at | nodefs.available | reported
-             0 | 11Gi             | ours kubelet
-        """,
-        "a reading that fails neither raises nor ends the kubelet's": """
-            ours: nodefs.available < 15Gi
-            kubelets: nodefs.available < 10Gi
-            kubelets-images: imagefs.available < 15%
-            at | nodefs.available | imagefs.available | reported
-            0  | 5Gi stale        | 50Gi              |
-            10 | 5Gi              |                   | ours kubelet
-            20 | 5Gi stale        | 50Gi              | ours kubelet
-            30 | 50Gi             |                   | ours
-        """,
-        "nothing is said of a kubelet whose marks are not known": """
-            ours: nodefs.available < 15Gi
-            at | nodefs.available | reported
-             0 | 0                | ours
-        """,
-        "the pressure of a filesystem of one's own is not the node's": """
-            own: buildcache.available < 10%
-            at | buildcache.available | reported | acts on
-             0 | 5Gi                  |          | own
-        """,
-    }
-)
-def test_each_condition_is_reported_by_its_own_marks(story: str) -> None:
-    """ReclaimPressure by ours, DiskPressure by the kubelet's, which lie lower."""
-    assert_story(story)
-
-
-@told(
-    {
-        "the largest deficit relative to its mark, and only those whose grace is over": """
-            small: nodefs.available < 10Gi
-            large: imagefs.available < 2Gi
-            soft: imagefs.available < 3Gi, grace 60
-            at | nodefs.available | imagefs.available | met              | acts on
-             0 | 9Gi              | 1Gi               | small large soft | large small
-        """,
-        "of equal ones in the order of the signals, hard before soft": """
-            images: imagefs.available < 2Gi
-            soft: nodefs.available < 2Gi, grace 60
-            hard: nodefs.available < 2Gi
-            at | nodefs.available | imagefs.available | acts on
-            0  | 1Gi              | 1Gi               | hard images
-            60 | 1Gi              | 1Gi               | hard soft images
-        """,
-        "not what nothing relieves, however large its deficit": """
-            own: nodefs.available < 10Gi
-            inodes: nodefs.inodesFree < 100
-            images: imagefs.available < 10Gi
-            at | layout            | nodefs.available | nodefs.inodesFree | imagefs.available | acts on           | row
-            0  | dedicated-imagefs | 5Gi              | 1                 | 9Gi               | images inodes own | C I
-            10 | dedicated-imagefs | 5Gi              | 1                 | 50Gi              | inodes own        |
-        """,
-        "none of the kubelet's before the layout is known": """
-            hard: nodefs.available < 1Gi
-            own: buildcache.available < 1Gi
-            at | layout  | nodefs.available | buildcache.available | reported | met      | acts on  | row
-            0  | unknown | 0                | 2Gi                  | ours     | hard     |          |
-            10 | unknown | 0                | 0.5Gi                | ours     | hard own | own      | I
-            20 | single  | 0                | 0.5Gi                | ours     | hard own | hard own | C I
-        """,
-        "the threshold of containerfs follows the layout at once": """
-            a: nodefs.available < 1Gi
-            b: imagefs.available < 2Gi
-            c: containerfs.available < 50%
-            at | layout            | containerfs.available | acts on                     | row
-            0  | single            | 1073741825            |                             |
-            10 | dedicated-imagefs | 1073741825            | containerfs.available < 2Gi | C I
-            20 | split             | 1073741823            | containerfs.available < 1Gi | C
-            30 | unknown           | 0                     |                             |
-        """,
-        "the row is that of the layout": """
-            hard: nodefs.inodesFree < 5%
-            at | layout            | nodefs.inodesFree | row
-            0  | single            | 0                 | C I
-            10 | dedicated-imagefs | 0                 |
-            20 | split             | 0                 | C
-        """,
-    }
-)
-def test_which_threshold_is_acted_on(story: str) -> None:
-    """Of several; and which row is called."""
-    assert_story(story)
-
-
-# ---- the same by an oracle
 
 
 # ---- arithmetic
@@ -767,37 +388,6 @@ def test_polls_compare_with_the_next_mark_below_on_each_filesystem() -> None:
     assert (path, found.levels) == ("/kubelet", (9 * GIB, 700))
 
 
-@given(
-    st.integers(0, 2**36),
-    st.integers(-(2**36), 2**36),
-    st.floats(0.0, 100.0),
-    st.builds(
-        PollPolicy, st.floats(0.001, 1.0), st.floats(1.0, 3600.0), st.floats(MIB, 5000.0 * MIB)
-    ),
-    st.floats(0, 5000.0 * MIB),
-    st.booleans(),
-)
-def test_no_fill_that_is_taken_to_be_possible_reaches_a_mark_before_the_next_reading(
-    ours: int, above: int, seconds: float, policy: PollPolicy, seen_fill: float, idle: bool
-) -> None:
-    """It begins right after a reading, at the assumed rate or the fastest seen, so many seconds
-    above our mark, whatever `pollCeiling` is and wherever the kubelet's mark is: from a reading
-    above a mark by more than it writes in five floors, the next observation is above that mark too,
-    and so is the next poll, which is no later. Both are within floor and ceiling."""
-    fastest, marks = max(policy.assumed_fill_rate, seen_fill), (ours, max(ours - above, 0))
-    available = ours + int(seconds * fastest)
-    of = [threshold(NODEFS, str(mark)) for mark in marks], observed(available / MIB)
-    fills = {(1, False): FillRate(available, 0.0, seen_fill)}
-    waits = [observation_interval(*of, fills, policy=policy)]
-    for levels in levels_to_watch(*of, fills, policy=policy).values():
-        assert levels.poll_interval(Poll(0.0, available, 10**9)) <= waits[0]
-        waits.append(levels.poll_interval(Poll(0.0, available, 10**9), idle=idle))
-    assert all(policy.floor_seconds <= wait <= policy.ceiling_seconds for wait in waits)
-    for mark in marks:
-        if available - mark > 5 * policy.floor_seconds * fastest * 1.001:
-            assert all(available - wait * fastest > mark for wait in waits)
-
-
 @rows("""
     what                             | above | near | still_near
     it is met                        | -1    |      |
@@ -835,7 +425,6 @@ def test_fill_rates_are_kept_by_device_and_the_faster_one_counts() -> None:
     assert update_fill_rates(first, later, incomplete={1})[1, False] == first[1, False]
     fills = {key: filling(rate, 100.0 * MIB) for key, rate in first.items()}
     assert faster({**fills, **gone}, first) == faster(first, fills) == fills
-    assert faster({}, first) == first
 
 
 def filled(mib_a_second: float) -> dict[tuple[int, bool], FillRate]:

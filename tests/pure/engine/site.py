@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from eviction.decision.synchronize import ManagerState
@@ -35,17 +36,22 @@ from eviction.engine.effects import (
     WriteBack,
     WrittenBack,
 )
+from eviction.engine.periodic import loops
 from eviction.engine.step import next_deadline
 from eviction.records.passes import Pass, Trigger
 from eviction.types import Extent, ThresholdValue
 from reclaim import types
 from reclaim.function import Ready, Refused, Stage, Wait
+from reclaim.functions.periodic_image_gc import IMAGE_GC
+from reclaim.functions.table import CONTAINER_GC
 from reclaim.types import (
     DELETE_ALL_UNUSED_CONTAINERS,
     DELETE_UNUSED_IMAGES,
     NEVER,
     Action,
     AnsweredWithError,
+    EventReason,
+    GCEvent,
     Kind,
     Outcome,
     Reason,
@@ -296,7 +302,8 @@ class Timed(Inline):
 
 class Site:
     """A node with containers and images of these names. `daemon`: it looks and relieves by itself,
-    as soon as less than 480 MiB are available, until 490 are; else it does what it is asked for."""
+    as soon as less than 480 MiB are available, until 490 are; else it does what it is asked for. With
+    `periodicGC` there are both loops, in which images go for space, and none for its age."""
 
     def __init__(
         self,
@@ -304,12 +311,11 @@ class Site:
         *,
         daemon: bool = False,
         clock: SteppedClock | None = None,
-        disks: Mapping[str, Disk] | None = None,
         **fields: Any,
     ):
         self.clock = clock or SteppedClock()
         self.disk = Disk(self.clock)
-        self.disks = disks or {}
+        self.disks: dict[str, Disk] = {}  # at paths; else it is that of the images
         self.containers = Store(self.disk, filter(str.islower, names), sized=False)
         self.images = Store(self.disk, filter(str.isupper, names))
         self.containers.on = self.images.on = self._comes
@@ -336,6 +342,10 @@ class Site:
         self.engine.located = self.engine.world.paths
         if daemon:
             self.change(on_its_own=True, look_due=self.clock.monotonic())
+        if fields.get("periodicGC"):
+            self.serves(self.containers, name=CONTAINER_GC)
+            self.serves(Store(self.disk), self.images, name=IMAGE_GC)
+            self.change(periodic=loops(self.clock.monotonic(), images=True))
 
     def change(self, **fields: Any) -> None:
         """The world is another one."""
@@ -389,18 +399,24 @@ class Site:
                     self._fills()
             case ["all"]:
                 self.request["extent"] = Extent.ALL
+            case ["now"]:
+                self.request["now"] = True
             case ["dry-run"]:
                 self.request["dry_run"] = True
             case ["kubelet"]:  # its mark is known, 1 MiB below the daemon's
                 kubelets = (threshold(Signal.NODEFS_AVAILABLE, "479Mi"),)
                 config = self.engine.world.manager.config._replace(kubelets=kubelets)
                 self.change(manager=ManagerState(config))
+            case ["apart"]:  # the kubelet's directory is on a disk of its own
+                self.disks["/node"] = Disk(self.clock, DEVICE + 1)
             case ["program"]:  # of ten minutes, for which a command has asked
                 program = Store(self.disk, "P")
                 program.patience_seconds = 600.0
                 self.serves(program, name="Program")
                 about = Signal.NODEFS_AVAILABLE
                 self.begin(signal=about, extent=Extent.ALL, row=("Program",))
+            case ["btrfs" | "ext4" as kind]:
+                self.engine.filesystem_type = kind
             case ["problem", *what]:
                 self.engine.problem = " ".join(what)
             case ["elsewhere"]:
@@ -417,8 +433,13 @@ class Site:
             case ["in", seconds, *what]:
                 later = " ".join(what)
                 self.engine.coming.append((now + float(seconds), lambda: self._later(later)))
-            case ["containers" | "images" as which, "unlisted"]:
-                getattr(self, which).planned = ReclaimError("no list")
+            case ["containers" | "images" as which, "unlisted" | "listed" as how]:
+                unlisted, none = ReclaimError("no list"), types.Plan()
+                getattr(self, which).planned = unlisted if how == "unlisted" else none
+            case ["wants", mib]:
+                wanted = int(mib) * MIB
+                event_of = partial(too_little, wanted)
+                self.images.planned = replace(plan, target_bytes=wanted, event_of=event_of)
             case [name, "kept", reason]:
                 kept = (*plan.keep, verdict_of(name).kept(Reason(reason)))
                 self.images.planned = replace(plan, keep=kept)
@@ -426,6 +447,12 @@ class Site:
                 young = verdict_of("Y").kept(Reason.TOO_YOUNG)
                 young = young._replace(eligible_in_seconds=float(seconds))
                 self.images.planned = replace(plan, keep=(young,))
+            case ["held-back"]:  # Z, which is the last resort of the function of images
+                held = verdict_of("Z").kept(Reason.NOT_PULLED)._replace(last_resort=True)
+                self.images.planned = replace(plan, keep=(*plan.keep, held))
+                last = Store(self.disk, "Z")
+                last.on = self._comes
+                self.serves(self.images, last_resort=lambda _: (last,), side_by_side=True)
             case ["frees", "late"]:
                 self.containers.frees_late = True
             case [name, "frees" | "size" as what, mib]:
@@ -433,6 +460,9 @@ class Site:
                 (verdict,) = (each for each in plan.remove if each.id == name)
                 changed = verdict._replace(**{f"{what}_bytes": size})  # type: ignore[arg-type] # as named
                 remove = tuple(changed if each is verdict else each for each in plan.remove)
+                self.images.planned = replace(plan, remove=remove)
+            case [name, "last"]:
+                remove = tuple(each._replace(last_resort=each.id == name) for each in plan.remove)
                 self.images.planned = replace(plan, remove=remove)
             case [name, "holds", mib]:
                 self.images.sizes[name] = int(mib) * MIB
@@ -483,6 +513,12 @@ class Site:
         """The objects of which this was called, `check` or `send`, in that order."""
         calls = [call.split() for call in self.calls]
         return " ".join(name for call, name in calls if call == what)
+
+
+def too_little(wanted: int, freed: int) -> GCEvent | None:
+    """The event of a periodic pass over images that has freed so many bytes."""
+    event = GCEvent(EventReason.FREE_DISK_SPACE_FAILED, f"freed {freed}")
+    return event if freed < wanted else None
 
 
 def record_of(wanted: PassWanted) -> Pass:

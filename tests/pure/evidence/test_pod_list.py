@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,24 +28,22 @@ UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"
 # how the kubelet makes the UID of a static pod: 32 hexadecimal digits
 HASH = "d4b1c9a2f00fd9e1b0b3a3c5f7a9e8d7"
 DELETED = {"deletionTimestamp": "2026-11-20T09:30:00Z", "deletionGracePeriodSeconds": 30}
-RUNNING = {
-    "name": "app",
-    "state": {"running": {"startedAt": "2026-11-20T09:00:00Z"}},
-    "restartCount": 0,
-}
-ENDED = {"name": "app", "state": {"terminated": {"exitCode": 0}}, "restartCount": 0}
-NEVER_RAN = {
-    "name": "app",
-    "state": {"waiting": {"reason": "PodInitializing"}},
-    "restartCount": 0,
-    "started": False,
-}
-BACKING_OFF = {
-    "name": "app",
-    "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-    "lastState": {"terminated": {"exitCode": 1}},
-    "restartCount": 7,
-}
+SAID = yaml.safe_load("""
+    running: {name: app, state: {running: {startedAt: "2026-11-20T09:00:00Z"}}, restartCount: 0}
+    ended: {name: app, state: {terminated: {exitCode: 0}}, restartCount: 0}
+    never-ran:
+        name: app
+        state: {waiting: {reason: PodInitializing}}
+        restartCount: 0
+        started: false
+    backing-off:
+        name: app
+        state: {waiting: {reason: CrashLoopBackOff}}
+        lastState: {terminated: {exitCode: 1}}
+        restartCount: 7
+""")
+"""Statuses of a container, as the kubelet lists them."""
+RUNNING, ENDED = SAID["running"], SAID["ended"]
 
 
 def pod(
@@ -92,9 +91,6 @@ def refusal(body: bytes) -> str:
     return ""
 
 
-SAID = {"running": RUNNING, "ended": ENDED, "never-ran": NEVER_RAN, "backing-off": BACKING_OFF}
-
-
 @rows("""
     phase     | containers                                               | elsewhere           | state              | what
     Running   | running                                                  | -                   | -                  | it runs
@@ -139,7 +135,9 @@ def test_what_a_pod_is(phase: str, containers: str, elsewhere: str, state: str) 
 
 
 def test_what_is_left_out_or_null_says_nothing() -> None:
-    """As Go writes empty fields."""
+    """As Go writes empty fields, and an empty list."""
+    for none in (list[object](), None):
+        assert parse_pod_list(listed(items=none)).states == {}
     for rest in (
         "}",
         ', "annotations": null}, "status": null',
@@ -149,33 +147,28 @@ def test_what_is_left_out_or_null_says_nothing() -> None:
         assert parse_pod_list(listed(item)).states == {"u": PodState()}
 
 
-SPEC = {
-    "initContainers": [
-        {"name": "migrate", "image": "migrate:1"},
-        {"name": "mesh", "image": "mesh", "restartPolicy": "Always"},
-    ],
-    "containers": [
-        {"name": "app", "image": "registry.example/app@sha256:" + "a" * 64},
-        {"name": "unset"},
-    ],
-    "ephemeralContainers": [{"name": "debug", "image": "busybox"}],
-    "volumes": [
-        {"name": "model", "image": {"reference": "model:2"}},
-        {"name": "tmp", "emptyDir": {}},
-    ],
-}
-STATUSES: dict[str, Any] = {
-    "containerStatuses": [
-        {**RUNNING, "imageID": "registry.example/app@sha256:" + "b" * 64},
-        {**NEVER_RAN, "imageID": ""},
-    ],
-    "initContainerStatuses": [{**ENDED, "imageID": "docker-pullable://sha256:" + "c" * 64}],
-}
+SPEC = yaml.safe_load(f"""
+    initContainers:
+        - {{name: migrate, image: "migrate:1"}}
+        - {{name: mesh, image: mesh, restartPolicy: Always}}
+    containers:
+        - {{name: app, image: "registry.example/app@sha256:{"a" * 64}"}}
+        - {{name: unset}}
+    ephemeralContainers: [{{name: debug, image: busybox}}]
+    volumes:
+        - {{name: model, image: {{reference: "model:2"}}}}
+        - {{name: tmp, emptyDir: {{}}}}
+""")
+STATUSES = yaml.safe_load(f"""
+    containerStatuses:
+        - {{name: app, state: {{running: {{}}}}, imageID: "registry.example/app@sha256:{"b" * 64}"}}
+        - {{name: app, state: {{waiting: {{}}}}, imageID: ""}}
+    initContainerStatuses:
+        - {{name: app, state: {{terminated: {{}}}}, imageID: "docker-pullable://sha256:{"c" * 64}"}}
+""")
 NEEDED = frozenset(
-    {
-        *("migrate:1", "mesh", "registry.example/app@sha256:" + "a" * 64, "busybox", "model:2"),
-        *("registry.example/app@sha256:" + "b" * 64, "sha256:" + "c" * 64),
-    }
+    f"""migrate:1 mesh registry.example/app@sha256:{"a" * 64} busybox model:2
+    registry.example/app@sha256:{"b" * 64} sha256:{"c" * 64}""".split()
 )
 
 
@@ -226,41 +219,38 @@ def test_an_image_is_needed_as_long_as_one_of_two_entries_of_a_pod_needs_it() ->
     assert parse_pod_list(listed(*both)).images == {UID: {"app:1"}}
 
 
-def test_a_static_pod_is_known_by_the_uid_that_containers_carry() -> None:
-    """That is its own hash, and an annotation of its mirror in the API, which has another UID."""
-    static = annotated(HASH, ENDED, phase="Succeeded", source="file", hash=HASH)
-    mirror = annotated(UID, RUNNING, source="api", hash=HASH, mirror=HASH)
-    ended = PodState(terminated=True, static=True)
-    assert parse_pod_list(listed(static)).states == {HASH: ended}
-    assert parse_pod_list(listed(mirror)).states == {UID: PodState(), HASH: PodState()}
-    assert parse_pod_list(listed(static, mirror)).states == {UID: PodState(), HASH: ended}
-    assert parse_pod_list(listed(mirror, static)).states == {UID: PodState(), HASH: ended}
-
-
-def test_every_alias_of_a_pod_is_a_pod_that_exists() -> None:
-    """Two different annotations name two pods. They terminate neither: if a terminated pod names
-    the UID of another one, that one still runs, whether it is listed or not."""
-    states = parse_pod_list(listed(annotated(UID, RUNNING, hash="one", mirror="two"))).states
-    assert states == {UID: PodState(), "one": PodState(), "two": PodState()}
-    claimant = annotated(UID, ENDED, phase="Failed", hash="victim", mirror="victim")
-    victim = pod("Running", RUNNING, uid="victim")
-    for answer in (listed(claimant), listed(claimant, victim), listed(victim, claimant)):
-        states = parse_pod_list(answer).states
-        assert states == {UID: PodState(terminated=True), "victim": PodState()}
-
-
-def test_of_a_uid_that_is_listed_twice_the_more_careful_counts() -> None:
-    """Terminated, deleted and evicted only if both entries are."""
-    twice = [pod("Failed", ENDED, metadata=DELETED, reason="Evicted"), pod("Running", RUNNING)]
-    for items in (twice, twice[::-1]):
-        assert parse_pod_list(listed(*items)).states == {UID: PodState()}
-
-
-@pytest.mark.parametrize("sources", ["", "file", "http", "file api"])
-def test_the_api_server_has_delivered_when_one_of_its_pods_is_there(sources: str) -> None:
-    """Right after its start a kubelet lists only static pods."""
-    items = [annotated(source, source=source, hash=source) for source in sources.split()]
-    assert parse_pod_list(listed(*items)).from_api_server is ("api" in sources)
+@rows("""
+    pods                                                                | states                             | api | what
+    s Succeeded ended source=file hash=s                                | s=terminated+static                |     | a static pod is known by its hash, which containers carry
+    m Running running source=api hash=s mirror=s                        | m= s=                              | yes | its mirror in the API has another UID
+    s Succeeded ended source=file hash=s; m Running running source=api hash=s mirror=s | m= s=terminated+static | yes | both
+    m Running running hash=one mirror=two                               | m= one= two=                       |     | two annotations name two pods
+    m Failed ended hash=victim mirror=victim                            | m=terminated victim=               |     | what a pod names it does not terminate
+    m Failed ended hash=victim mirror=victim; victim Running running    | m=terminated victim=               |     | whether it is listed
+    u Failed ended deleted evicted; u Running running                   | u=                                 |     | of a UID that is listed twice the more careful counts
+    u Failed ended deleted evicted; u Failed ended deleted evicted      | u=terminated+deleted+evicted       |     | only if both are
+    h Running running source=http hash=h                                | h=static                           |     | right after its start a kubelet lists only static pods
+    f Running running source=file hash=f; a Running running source=api  | f=static a=                        | yes | the API server has delivered
+""")
+def test_every_alias_of_a_pod_is_a_pod_that_exists(pods: str, states: str, api: bool) -> None:
+    """In whatever order they are listed: UID, phase, containers, annotations of the kubelet."""
+    items = []
+    for text in pods.split("; "):
+        uid, phase, said, *named = text.split()
+        item = annotated(
+            uid, SAID[said], phase=phase, **dict(each.split("=") for each in named if "=" in each)
+        )
+        if "deleted" in named:
+            item["metadata"] |= DELETED
+            item["status"]["reason"] = "Evicted"
+        items.append(item)
+    expected = {
+        uid: PodState(**{word: True for word in words.split("+") if word})
+        for uid, _, words in (each.partition("=") for each in states.split())
+    }
+    for listing in (items, items[::-1]):
+        found = parse_pod_list(listed(*listing))
+        assert (found.states, found.from_api_server) == (expected, api)
 
 
 @pytest.mark.parametrize("many", [b"{},", b"[],", b"1,", b"[", b'"":{'])
@@ -268,12 +258,6 @@ def test_a_flood_of_tiny_values_is_refused_before_it_costs_memory(many: bytes) -
     """64 MiB of them would take gigabytes and seconds in Python."""
     body = b'{"kind": "PodList", "apiVersion": "v1", "items": [' + many * (MOST_VALUES + 1)
     assert refusal(body) == "it is too large"
-
-
-@pytest.mark.parametrize("items", [[], None])
-def test_a_node_without_pods(items: object) -> None:
-    """An empty list, which Go writes as null."""
-    assert parse_pod_list(listed(items=items)).states == {}
 
 
 @rows("""
@@ -354,20 +338,17 @@ documents = st.recursive(
 )
 
 
-@given(documents)
-def test_any_json_is_a_list_or_refused(document: object) -> None:
-    """Never another error; and the message is printable on a terminal and in a log."""
-    for body in (
+@given(documents, st.integers(min_value=0), st.binary(max_size=200))
+def test_any_json_is_a_list_or_refused(document: object, at: int, noise: bytes) -> None:
+    """Never another error; and the message is printable on a terminal and in a log. Only with its
+    last byte a list is complete; and bytes that are none are refused, too."""
+    whole = listed(pod("Succeeded", ENDED), pod(uid="other"))
+    documents = (
         json.dumps(document).encode(),
         listed(document),
         listed(pod("Failed", document, reason=document)),
-    ):
-        assert refusal(body).isprintable()
-
-
-@given(st.integers(min_value=0), st.binary(max_size=200))
-def test_a_list_cut_anywhere_is_refused(at: int, noise: bytes) -> None:
-    """Only with its last byte it is complete; and so are bytes that are none."""
-    body = listed(pod("Succeeded", ENDED), pod(uid="other"))
-    assert refusal(body[: at % len(body)])
+    )
+    cut = whole[: at % len(whole)]
+    assert all(refusal(body).isprintable() for body in (*documents, cut, noise))
+    assert refusal(cut)
     assert refusal(noise)

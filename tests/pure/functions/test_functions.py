@@ -1,30 +1,47 @@
-"""The functions of the reclaim table: which there are, which rotated logs go, how containerd's
-garbage collection runs, and where there is room for a ballast."""
+"""The functions of the reclaim table: which there are, what goes of rotated logs, caches and checkpoints,
+and in which order, how containerd's garbage collection runs, and where there is room for a ballast.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from eviction.decision.synchronize import EvictionConfig
 from eviction.engine.ballast import room_problem
 from eviction.wording.explain import REASONS
-from reclaim.cri import leases_pb2 as pb
-from reclaim.cri.status import CallError, Code
+from reclaim.evidence.states import PodStates, Why, distrust
 from reclaim.functions import ballast, caches, checkpoints, rotated_logs, units
 from reclaim.functions.ballast import BallastSettings
+from reclaim.functions.caches import CacheSettings, plan_cache_units
+from reclaim.functions.checkpoints import (
+    CheckpointSettings,
+    plan_checkpoints,
+    pods_that_may_exist,
+)
 from reclaim.functions.containerd_garbage import (
-    EXPIRE_LABEL,
-    ID_PREFIX,
-    LEASES_SERVICE,
     UNREFERENCED,
     GarbageCollection,
     examine,
 )
 from reclaim.functions.rotated_logs import LogFile, plan_rotated_logs, temporary_of
 from reclaim.functions.table import FUNCTIONS
+from reclaim.functions.units import HIDDEN, OPEN, Unit, reason_to_keep
 from reclaim.program import function as programs
 from reclaim.services import RuntimeVersion
-from reclaim.types import FREES, Action, Kind, Plan, Reason, ReclaimError, RemovalFailed, Verdict
+from reclaim.types import (
+    FREES,
+    Action,
+    Kind,
+    Listing,
+    Plan,
+    PodSandbox,
+    PodSandboxState,
+    Reason,
+    ReclaimError,
+    Verdict,
+)
 from signals.types import FilesystemRole
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import MIB, NOW_NS, SECOND_NS, SteppedClock
@@ -180,17 +197,9 @@ def test_what_the_kubelet_does_not_name_so_stays() -> None:
 
 # ---- containerd's garbage collection
 
-GARBAGE = Verdict("content", "containerd-garbage", "content", Action.REMOVE, "unreferenced")
 
-
-class Containerd(MemoryRuntime):
-    """A runtime whose leases service writes down what it was asked."""
-
-    def __init__(self) -> None:
-        super().__init__(SteppedClock(at=100.0))
-        self.call_seconds = 10.0
-        self.asked: list[tuple[str, bytes, float]] = []
-        self.stage = GarbageCollection("Collect", self, self.clock, deadline_seconds=60.0)
+class Slow(MemoryRuntime):
+    """A runtime without a name, each of whose calls takes 10 s; what is left of their deadline."""
 
     def version(self) -> RuntimeVersion:
         """CRI's Version may leave the name out."""
@@ -198,42 +207,19 @@ class Containerd(MemoryRuntime):
 
     def call_service(self, method: str, request: bytes, seconds: float) -> bytes:
         """An empty message."""
-        assert method.startswith(LEASES_SERVICE)
-        self.asked.append((method.removeprefix(LEASES_SERVICE), request, seconds))
-        self._called(self.asked[-1][0])
+        self.calls.append(f"{method.rpartition('/')[2]} {seconds:g}")
+        self.clock.step(10.0)
         return b""
 
 
-def test_one_run_is_these_calls_within_one_deadline() -> None:
-    """Each takes 10 s here: what is left of the 60 s is the deadline of the next; the last one is
-    synchronous. A runtime without a name is asked nothing."""
-    runtime = Containerd()
-    with pytest.raises(
-        ReclaimError, match="Collect is for containerd, but the runtime is one without a name"
-    ):
+def test_the_calls_of_one_run_have_one_deadline() -> None:
+    """And a runtime without a name is asked nothing."""
+    runtime = Slow(SteppedClock())
+    with pytest.raises(ReclaimError, match="but the runtime is one without a name"):
         examine("Collect", runtime)
-    assert (runtime.asked, runtime.stage.present(GARBAGE)) == ([], True)
-    assert runtime.stage.remove(GARBAGE)
-    assert not runtime.stage.present(GARBAGE)
-    (create, made, first), (delete, last, second) = runtime.asked
-    created, deleted = pb.CreateRequest.FromString(made), pb.DeleteRequest.FromString(last)
-    assert (create, delete, first, second) == ("Create", "Delete", 60.0, 50.0)
-    assert (deleted.id, deleted.sync) == (created.id, True)
-    assert created.id.startswith(ID_PREFIX)
-    assert list(created.labels) == [EXPIRE_LABEL]
-
-
-def test_a_lease_that_is_not_there_to_be_deleted_is_a_failure() -> None:
-    """Then no run has ended."""
-    runtime = Containerd()
-
-    def fails() -> None:
-        raise CallError(Code.NOT_FOUND, "lease: not found")
-
-    runtime.on_call["Delete"] = fails
-    with pytest.raises(RemovalFailed, match="garbage collection: NOT_FOUND: lease: not found"):
-        runtime.stage.remove(GARBAGE)
-    assert runtime.stage.present(GARBAGE)
+    stage = GarbageCollection("Collect", runtime, runtime.clock, deadline_seconds=60.0)
+    stage.remove(Verdict("content", "garbage", "content", Action.REMOVE, UNREFERENCED))
+    assert runtime.calls == ["Create 60", "Delete 50"]
 
 
 # ---- the ballast
@@ -250,3 +236,131 @@ def test_a_ballast_is_made_where_twice_its_size_is_available_above_the_mark() ->
         "/var/lib/kubelet/reclaimd.ballast is not made: it needs twice its size above the mark of"
         " 10.0MiB, 26.0MiB, and 20.0MiB are available"
     )
+
+
+NOW, HOUR = 1e9, 3600.0
+CACHES = CacheSettings(("/cache",), HOUR, keep=("models--kept--*", "hub/datasets--*"))
+
+
+def unit(
+    name: str, hours: float = 2, size: int = 10, problem: str = "", root: str = "/cache"
+) -> Unit:
+    """A unit below `root/hub` that was last used so many hours ago."""
+    names = (b"hub", name.encode())
+    return Unit(root, names, (1, 2), size, NOW - hours * HOUR, problem)
+
+
+@rows("""
+    what                         | name            | hours | problem | reason      | goes
+    what was long not used goes  | models--a       | 2     |         | cached      | yes
+    what was used stays          | models--a       | 0.9   |         | used_lately |
+    what is open stays           | models--a       | 2     | open    | open        |
+    a pattern of the name keeps  | models--kept--a | 2     |         | keep_list   |
+    a pattern of the path keeps  | datasets--a     | 2     |         | keep_list   |
+    what was begun is finished   | HIDDEN7         | 0     |         | interrupted | yes
+    unless it is open            | HIDDEN7         | 0     | open    | open        |
+""")
+def test_a_unit_of_a_cache(name: str, hours: float, problem: str, reason: str, goes: bool) -> None:
+    """Goes, or stays, and why."""
+    one = unit(name.replace("HIDDEN", HIDDEN.decode()), hours, problem=problem and OPEN)
+    plan = plan_cache_units([one], CACHES, NOW)
+    (verdict,) = plan.remove + plan.keep
+    assert (verdict.reason, verdict.removed) == (reason.replace("open", OPEN), goes)
+    assert (verdict.eligible_in_seconds is not None) == (reason == "used_lately")
+
+
+def test_what_is_over_the_limit_of_its_directory_goes_first() -> None:
+    """The oldest of 60 bytes below /cache until 30 are left, then what was left over, by age; the
+    limit of one directory is not that of another, and what stays counts, too."""
+    settings = CACHES._replace(roots=("/cache", "/other"), max_bytes=30)
+    told = "young 0 20 /cache, a 5 10 /cache, b 4 10 /cache, c 3 10 /cache, d 2 10 /cache"
+    units = []
+    for each in f"{told}, small 9 30 /other, {HIDDEN.decode()}1 0 0 /cache".split(", "):
+        name, hours, size, root = each.split()
+        units.append(unit(name, float(hours), int(size), root=root))
+    plan = plan_cache_units(units, settings, NOW)
+    order = " ".join(f"{each.id.rpartition('/')[2]}:{each.reason}" for each in plan.remove)
+    over = "a:over_limit_of_cache b:over_limit_of_cache c:over_limit_of_cache"
+    assert order == f"{HIDDEN.decode()}1:interrupted {over} small:cached d:cached"
+
+
+# ---- checkpoints
+
+CHECKPOINTS = CheckpointSettings("/root", 24 * HOUR, keep=1)
+TIME = "2026-11-29T10:00:0{}Z"
+
+
+def checkpoint(of: str, hours: float, number: int = 0, problem: str = "") -> Unit:
+    """A checkpoint as the kubelet names it, written so many hours ago."""
+    name = f"checkpoint-{of}-{TIME.format(number)}.tar"
+    return Unit("/root/checkpoints", (name.encode(),), (1, 2), 10, NOW - hours * HOUR, problem)
+
+
+NEWER = checkpoint("web_shop-app", 25, 1)
+
+
+@rows("""
+    what                   | of           | pods         | problem | reason
+    of a pod that is gone  | web_shop-app | none         |         | pod_gone
+    pods are not known     | web_shop-app |              |         | pod_unknown
+    of a pod               | web_shop-app | web_shop     |         | pod_alive
+    of a whole pod         | web_shop-app | web_shop-app |         | pod_alive
+    of another namespace   | web_shop-app | web_sho      |         | pod_gone
+    the newest             | db_shop-app  | none         |         | newest_checkpoint
+    while it is written    | web_shop-app | none         | open    | open
+    another file           |              | none         |         | not_kubelets
+""")
+def test_a_checkpoint(of: str, pods: str | None, problem: str, reason: str) -> None:
+    """Beside a newer one of `web_shop-app`: why it goes or stays."""
+    one = checkpoint(of, 30, problem=problem and OPEN)
+    if not of:
+        one = one._replace(names=(b"notes.txt",))
+    plan = plan_checkpoints([one, NEWER], pods and [pods], CHECKPOINTS, now=NOW)
+    (verdict,) = (each for each in plan.remove + plan.keep if each.id == one.id)
+    assert (verdict.reason, verdict.removed) == (reason.replace("open", OPEN), reason == "pod_gone")
+
+
+def test_a_young_checkpoint_and_a_marked_one_stay_and_the_oldest_goes_first() -> None:
+    """By age, by the file beside it, and by their number."""
+    units = [checkpoint("a_b-c", hours, number) for number, hours in enumerate((40, 30, 20, 10))]
+    marked = [checkpoint("a_b-d", hours, number) for number, hours in enumerate((60, 10))]
+    plan = plan_checkpoints(units + marked, (), CHECKPOINTS, now=NOW, marked=[marked[0].id])
+    assert [each.id for each in plan.remove] == [units[0].id, units[1].id]
+    kept = {each.id: each.reason for each in plan.keep}
+    assert kept == {
+        units[2].id: "used_lately",
+        units[3].id: "newest_checkpoint",
+        marked[0].id: "keep_list",
+        marked[1].id: "newest_checkpoint",
+    }
+
+
+def test_which_pods_may_exist_is_not_known_with_a_doubt_or_a_pod_without_a_name() -> None:
+    """Unknown is not gone: no name is known of a pod of which the runtime holds nothing yet."""
+    listing = Listing(
+        sandboxes=tuple(
+            PodSandbox(f"s{uid}", PodSandboxState.READY, 0, uid, name, "shop")
+            for uid, name in (("u1", "web"), ("u2", "gone"))
+        )
+    )
+    assert pods_that_may_exist(PodStates(frozenset({"u1"})), listing) == frozenset({"web_shop"})
+    assert pods_that_may_exist(PodStates(frozenset({"u1", "u3"})), listing) is None
+    doubt = distrust(Why.EXCHANGED, "it was exchanged")
+    assert pods_that_may_exist(PodStates(frozenset({"u1"}), doubt=doubt), listing) is None
+    assert pods_that_may_exist(PodStates(None), listing) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, ""),
+        ({"identity": (1, 3)}, "replaced"),
+        ({"used_at": NOW}, "used_lately"),
+        ({"used_at": 0.0}, ""),  # renamed: its own time of change is left out
+        ({"problem": OPEN}, OPEN),
+    ],
+)
+def test_what_the_last_look_keeps(changes: dict[str, Any], reason: str) -> None:
+    """Another entry of its name, a use since the plan, a process that has it."""
+    planned = unit("models--a")
+    assert reason_to_keep(planned, planned._replace(**changes)) == reason

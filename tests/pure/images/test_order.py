@@ -35,6 +35,7 @@ from reclaim.types import ImageOrder, ImageRecord, Layers, Listing, Verdict
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import GIB, MIB, SteppedClock, container, image, image_id
+from tests.rows import rows
 
 DAY = 86400.0
 SIZES = {
@@ -101,27 +102,30 @@ def test_what_is_promised_is_what_no_image_that_remains_holds(
         assert bytes_freed(images, others, held) < need_bytes
 
 
-def of(name: str, uses: int, unused: float, size_bytes: int = GIB, returned: int = 0) -> Candidate:
-    """An image whose layers are not known."""
-    return Candidate(name, size_bytes, unused, uses, returned)
+def of(text: str) -> Candidate:
+    """An image by its name, how often it was used, and how many days ago; of a GiB, whose layers are
+    not known, if nothing else is said: `b 3 1 mib=1`."""
+    name, uses, days, *more = text.split()
+    said = dict(each.split("=") for each in more)
+    size, returned = int(said.get("mib", 1024)) * MIB, int(said.get("returned", 0))
+    one = Candidate(name, size, float(days) * DAY, int(uses), returned)
+    return one._replace(layers={"held": GIB}) if "shares" in said else one
 
 
-def test_which_of_two_goes_first() -> None:
-    """Once, but lately, before one that is used often; as often, but longer ago; never missed
-    before one that came back; a GiB before a MiB, as a pull costs more than bytes; and what frees
-    something before what shares all with an image that stays. Where 20 GiB are needed one large image
-    goes in place of the small ones before it."""
-    for first, second in (
-        (of("b", 1, DAY), of("a", 60, 3 * DAY)),
-        (of("b", 5, 20 * DAY), of("a", 5, DAY)),
-        (of("b", 1, DAY), of("a", 1, DAY, returned=2)),
-        (of("b", 3, DAY), of("a", 3, DAY, MIB)),
-        (of("b", 1, DAY), of("a", 1, DAY)._replace(layers={"held": GIB})),
-    ):
-        assert by_cost([second, first], {"held"}) == [first, second]
-    small, large = of("small", 1, 20 * DAY), of("large", 1, 10 * DAY, 30 * GIB)
-    assert ids(by_cost([large, small])) == ["small", "large"]
-    assert ids(by_cost([large, small], need_bytes=20 * GIB)) == ["large", "small"]
+@rows("""
+    first              | second             | need_gib | what
+    b 1 1              | a 60 3             | 0        | once, but lately, before one that is used often
+    b 5 20             | a 5 1              | 0        | as often, but longer ago
+    b 1 1              | a 1 1 returned=2   | 0        | never missed before one that came back
+    b 3 1              | a 3 1 mib=1        | 0        | a GiB before a MiB, as a pull costs more than bytes
+    b 1 1              | a 1 1 shares=all   | 0        | what frees something before what shares all with one that stays
+    small 1 20         | large 1 10 mib=30720 | 0      | small ones before it
+    large 1 10 mib=30720 | small 1 20       | 20       | one large image in their place, where that is needed
+""")
+def test_which_of_two_goes_first(first: str, second: str, need_gib: int) -> None:
+    """By what is known of both."""
+    expected = [of(first), of(second)]
+    assert by_cost(expected[::-1], {"held"}, need_gib * GIB) == expected
 
 
 # ---- in a plan
@@ -197,11 +201,8 @@ def test_a_version_before_the_one_in_use_goes_first() -> None:
 
 
 def test_layers_are_learned_once_for_the_same_images_and_a_pass_does_not_ask() -> None:
-    """What is not told in time is asked again; a plan uses what is known,
-    in the order of the policy.
-    """
-    asked: list[float] = []
-    answers = iter([None, HOLD, None])
+    """What is not told in time is asked again; a plan uses what is known, in the order of the policy."""
+    asked, answers = list[float](), iter([None, HOLD, None])
 
     def read(left: Callable[[], float]) -> Layers | None:
         asked.append(left())
@@ -211,50 +212,19 @@ def test_layers_are_learned_once_for_the_same_images_and_a_pass_does_not_ask() -
     runtime = MemoryRuntime(clock)
     runtime.hold(*LISTING.images, *LISTING.containers)
     inventory = Inventory(runtime, MemoryPods(), clock=clock, read_layers=read)
-    policy = ImageGCPolicy(order=ImageOrder.COST, pod_start_seconds=0.0)
-    context = context_of(runtime, clock, records=ImageRecords(seed=RECORDS), images=policy)
-    stage = UnusedImages(context._replace(inventory=inventory))
-    assert {each.frees_bytes for each in stage.plan().remove} == {None}
     for _ in range(3):
         inventory.learn_layers(LISTING.images)
-    assert asked == [2.0] * 2
-    assert [each.frees_bytes for each in stage.plan().remove] == [7 * MIB, 5 * MIB]
+    policy = ImageGCPolicy(order=ImageOrder.COST, pod_start_seconds=0.0)
+    context = context_of(runtime, clock, records=ImageRecords(seed=RECORDS), images=policy)
+    plan = UnusedImages(context._replace(inventory=inventory)).plan()
+    assert [each.frees_bytes for each in plan.remove] == [7 * MIB, 5 * MIB]
     inventory.learn_layers(LISTING.images[:1], lambda: False)
-    assert asked == [2.0] * 2 + [0.0]
-    assert inventory.layers == HOLD
+    assert (asked, inventory.layers) == ([2.0, 2.0, 0.0], HOLD)
 
 
 # ---- what containerd's stores tell
 
 ONE, TWO = image_id(1), image_id(2)
-
-
-class Store(MemoryRuntime):
-    """A runtime whose image store gives this answer."""
-
-    def __init__(self, answer: bytes | CallError):
-        super().__init__(SteppedClock())
-        self._answer = answer
-
-    def call_service(self, method: str, request: bytes, seconds: float) -> bytes:
-        """The answer, within the time that is left to it, in CRI's namespace."""
-        assert method == LIST_IMAGES
-        assert pb.ImagesRequest.FromString(request).filters == ['name~="^sha256:"']
-        assert seconds <= 2.0
-        if isinstance(self._answer, CallError):
-            raise self._answer
-        return self._answer
-
-
-def test_the_image_store_tells_since_when_it_has_each_image() -> None:
-    """To a part of a second, by id. Another runtime, or one that does not answer, tells nothing:
-    its images count as new."""
-    created = pb.Timestamp(seconds=5, nanos=500_000_000)
-    answer = pb.Images(each=[pb.Image(name=ONE, created_at=created)]).SerializeToString()
-    assert brought_at(Store(answer)) == {ONE: 5.5}
-    late = CallError(Code.DEADLINE_EXCEEDED, "late")
-    for nothing in (b"\xff", CallError(Code.UNIMPLEMENTED, "unknown service"), late):
-        assert brought_at(Store(nothing)) == {}
 
 
 def test_a_socket_tells_when_its_process_started(tmp_path: Path) -> None:
@@ -293,16 +263,18 @@ four.gz  40
 
 class Content(MemoryRuntime):
     """A containerd with two images on one base, a container of one of them, and a third record,
-    which CRI does not list. `late`: which call is not answered in time."""
+    which CRI does not list. `late`: which call is not answered in time, or with these bytes."""
 
-    def __init__(self, late: str = "") -> None:
+    def __init__(self, late: str = "", answer: bytes = b"") -> None:
         super().__init__(SteppedClock())
-        self.late = late
+        self.late, self.answer = late, answer
         self.asked: list[str] = []
 
     def call_service(self, method: str, request: bytes, seconds: float) -> bytes:
         """The answers of a containerd, as the lists that it streams are joined."""
         self.asked.append(method)
+        if method == self.late and self.answer:
+            return self.answer
         if method == self.late or seconds <= 0:
             raise CallError(Code.DEADLINE_EXCEEDED, "late")
         return self._answer(method, request).SerializeToString()
@@ -311,10 +283,19 @@ class Content(MemoryRuntime):
         if method == LIST_IMAGES:
             targets = "1=m1 app:1=m1 app@m1=m1 2=index other:1=m4"
             named = (each.split("=") for each in targets.split())
+            created = pb.Timestamp(seconds=5, nanos=500_000_000)
+            # of CRI's own records alone, if only they are asked for
+            filters = pb.ImagesRequest.FromString(request).filters
+            assert filters in ([], ['name~="^sha256:"'])
             return pb.Images(
                 each=[
-                    pb.Image(name=IDS.get(name, name), target=pb.Descriptor(digest=to))
+                    pb.Image(
+                        name=IDS.get(name, name),
+                        target=pb.Descriptor(digest=to),
+                        created_at=created,
+                    )
                     for name, to in named
+                    if name in IDS or not filters
                 ]
             )
         if method == LIST_CONTENT:
@@ -382,3 +363,15 @@ def test_the_size_of_a_snapshot_is_asked_once() -> None:
 def test_a_list_that_does_not_come_tells_nothing(late: str) -> None:
     """A partial list would make shared layers look unshared."""
     assert HeldLayers(Content(late)).read(lambda: 1.0) is None
+
+
+def test_the_image_store_tells_since_when_it_has_each_image() -> None:
+    """To a part of a second, by id. Another runtime, or one that does not answer, tells nothing:
+    its images count as new."""
+    assert brought_at(Content()) == {ONE: 5.5, TWO: 5.5}
+    for late in (
+        Content(LIST_IMAGES),
+        Content(LIST_IMAGES, b"\xff"),
+        MemoryRuntime(SteppedClock()),
+    ):
+        assert brought_at(late) == {}

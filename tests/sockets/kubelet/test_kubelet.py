@@ -3,7 +3,7 @@ answers that are no pod list; and `kubeletEndpoint: auto`: the kubelet's own soc
 its port with each identity that is found; what is trusted, kept, and said of the others.
 
 That a server which violates the protocol ends one call in bounded time and memory is the channel's
-(`tests/sockets/cri/test_hostile_server.py`).
+(`tests/sockets/cri/test_channel.py`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Which dead containers and sandboxes go, which stay and why, and in which order: beside the
-kubelet's own rules, and in tables.
+kubelet's own rules, and in tables; and how they are removed, by a runtime that protects nothing.
 
 Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go` (evictableContainers, evictContainers,
 evictSandboxes), `pkg/kubelet/pod_workers.go` (ShouldPodContentBeRemoved,
@@ -11,13 +11,17 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.containers.plan import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
+from reclaim.containers.plan import NOT_DEAD, ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
 from reclaim.evidence.states import PodState, PodStates
+from reclaim.function import Ready, Refused
+from reclaim.functions.unused_containers import DeadContainers, EmptySandboxes
+from reclaim.pod_logs.names import LogPaths
 from reclaim.types import (
     Action,
     Container,
@@ -28,10 +32,13 @@ from reclaim.types import (
     PodSandbox,
     PodSandboxState,
     Reason,
+    RemovalFailed,
     Rule,
     Verdict,
 )
-from tests.pure.values import NOW_NS, SECOND_NS, container, image, sandbox
+from tests.pure.contexts import context_of
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from tests.pure.values import NOW_NS, SECOND_NS, SteppedClock, container, sandbox
 from tests.rows import rows
 
 EXITED, NOTREADY = ContainerState.EXITED, PodSandboxState.NOTREADY
@@ -201,14 +208,7 @@ def test_with_the_guards_nothing_is_removed_that_the_kubelet_would_keep(
 
 # ---- in words
 
-STATES = {
-    "live": PodState(),
-    "terminated": PodState(terminated=True),
-    "deleted": PodState(terminated=True, deleted=True),
-    "terminating": PodState(deleted=True),
-    "evicted": PodState(evicted=True),
-    "static": PodState(terminated=True, static=True),
-}
+STATES = {"live": PodState(), "static": PodState(terminated=True, static=True)}
 PODS = {word: PodStates(frozenset(), {"pod": state}) for word, state in STATES.items()} | {
     "unlisted": PodStates(frozenset(), {}),
     "not-ready": PodStates(frozenset(), {}, sources_ready=False),
@@ -289,10 +289,8 @@ def test_what_a_verdict_says() -> None:
     to wait; the state of what has to be stopped first. The attempt number plays no part but among
     equals, and a container without a creation time is young."""
     pods, policy = PODS["present"], ContainerGCPolicy()
-    plan, _ = planned(Listing(containers=dead("A1 A2 A3 B4 B5")), pods, policy)
-    assert {each.reason for each in plan.remove} == {Reason.OLDER_COPY}
-    newer = {each.id: each.superseded_by for each in plan.remove}
-    assert newer == {"A1": "A3", "A2": "A3", "B4": "B5"}
+    plan, _ = planned(Listing(containers=dead("A1 A2 A3")), pods, policy)
+    assert {each.superseded_by for each in plan.remove} == {"A3"}
     plan, _ = planned(Listing(containers=dead("A96")), PODS["absent"], policy)
     assert plan.eligible_in_seconds == pytest.approx(6.0)
     plan, _ = planned(Listing(containers=dead("A1u")), PODS["unlisted"], policy)
@@ -304,27 +302,6 @@ def test_what_a_verdict_says() -> None:
     undated = undated._replace(created_at_ns=0)
     plan, _ = planned(Listing(containers=(undated,)), PODS["absent"], policy)
     assert told(plan) == "; too_young: A1"
-
-
-@rows("""
-    state       | pressed | periodic | what
-    live        | -       | -        | live
-    terminated  | goes    | -        | terminated, not deleted
-    deleted     | goes    | goes     | deleted and terminated
-    terminating | -       | -        | deleted, still terminating
-    evicted     | goes    | goes     | evicted, still terminating
-    unlisted    | goes    | goes     | not known to a worker
-    static      | goes    | -        | a static pod, as the kubelet does it
-""")
-def test_step_a_sweeps_pods_whose_content_or_runtime_should_be_removed(
-    state: str, pressed: str, periodic: str
-) -> None:
-    """The runtime question counts only with the flag, which only pressure sets; sandboxes answer to
-    the same."""
-    listing = Listing(containers=dead("A1"), sandboxes=(sandbox("s", pod_uid="pod"),))
-    for flag, goes in ((True, pressed), (False, periodic)):
-        plans = planned(listing, PODS[state], ContainerGCPolicy(), pressed=flag)
-        assert [len(plan.remove) for plan in plans] == [goes == "goes"] * 2
 
 
 @pytest.mark.regression
@@ -378,9 +355,116 @@ def test_what_becomes_of_the_sandboxes_of_a_pod(pods: str, sandboxes: str, expec
     assert told(plan) == expected
 
 
-def test_a_listing_without_what_was_planned() -> None:
-    """Each kind by its own ids: a container and an image of one id are two things."""
-    listing = Listing((image(1),), (container("x"), container("y")), (sandbox("x"),))
-    gone = [Verdict(Kind.CONTAINER, "x", "x", Action.REMOVE, Reason.POD_GONE)]
-    assert listing.without(gone) == listing._replace(containers=(listing.containers[1],))
-    assert listing.without([]) == listing
+ORPHAN = Verdict(Kind.CONTAINER, "old", "old", Action.REMOVE, Reason.POD_GONE, pod_uid="uid-1")
+UNKNOWN = ORPHAN._replace(state=ContainerState.UNKNOWN)
+ORPHAN_SANDBOX = ORPHAN._replace(kind=Kind.SANDBOX, id="s")
+
+
+class Node:
+    """A runtime in memory with two dead copies of a container, of which the older has a log, and
+    a dead sandbox."""
+
+    def __init__(self, directory: Path = Path("/nowhere")):
+        self.clock = SteppedClock(at=50.0)
+        self.runtime = MemoryRuntime(self.clock)
+        self.pods = MemoryPods()
+        self.log = directory / "pods" / "ns_pod_uid-1" / "app" / "0.log"
+        if directory.is_dir():
+            self.log.parent.mkdir(parents=True)
+            self.log.write_text("a line\n")
+            self.runtime.log_paths["old"] = str(self.log)
+        self.runtime.hold(
+            container("old", age_seconds=200.0), container("new", age_seconds=100.0), sandbox("s")
+        )
+        context = context_of(
+            self.runtime,
+            self.clock,
+            self.pods,
+            log_paths=LogPaths(str(directory / "pods"), str(directory / "containers")),
+        )
+        self.containers, self.sandboxes = DeadContainers(context), EmptySandboxes(context)
+
+    def stage_of(self, verdict: Verdict) -> DeadContainers | EmptySandboxes:
+        """Which removes it."""
+        return self.containers if verdict.kind is Kind.CONTAINER else self.sandboxes
+
+
+def test_a_status_counts_for_50_ms() -> None:
+    """After a look at directories that took longer it is read once more."""
+    node = Node()
+    node.pods.on_look = lambda: node.clock.step(0.06)
+    for verdict in (ORPHAN, ORPHAN_SANDBOX):
+        began = node.clock.monotonic()
+        assert node.stage_of(verdict).check(verdict) == Ready(began + 0.06)
+
+
+def test_a_sandbox_that_is_occupied_or_ready_by_now_stays() -> None:
+    """Whatever was planned."""
+    node = Node()
+    node.runtime.hold(container("c", sandbox_id="s"))
+    assert node.sandboxes.check(ORPHAN_SANDBOX) == Refused(Reason.HAS_CONTAINERS)
+    node.runtime.hold(sandbox("s", state=PodSandboxState.READY))
+    assert node.sandboxes.check(ORPHAN_SANDBOX) == Refused(Reason.READY)
+
+
+@pytest.mark.parametrize("planned", [ContainerState.EXITED, *list(NOT_DEAD)[1:]])
+def test_a_container_that_is_not_exited_is_removed_only_if_planned_in_its_state(
+    planned: ContainerState,
+) -> None:
+    """A plan of the kubelet's own rules may name CREATED and UNKNOWN; any other state by now, and
+    it stays."""
+    node = Node()
+    for now in ContainerState:
+        node.runtime.set_state("old", now)
+        allowed = now in (planned, ContainerState.EXITED)
+        found = node.containers.check(ORPHAN._replace(state=planned))
+        assert found == (Ready(50.0) if allowed else Refused(NOT_DEAD[now]))
+
+
+@rows("""
+    what                        | planned | calls                                                       | log
+    a container                 | EXITED  | remove_container old                                        | gone
+    one that must have exited   | UNKNOWN | stop_container old 2, container_status, remove_container old | there gone
+    a sandbox frees its network |         | stop_pod_sandbox s, remove_pod_sandbox s                    |
+""")
+def test_a_removal_is_one_call_with_the_whole_id(
+    tmp_path: Path, planned: ContainerState | None, calls: str, log: str
+) -> None:
+    """Stopped first where that is needed; the log goes before the container, and not before it is
+    known to have exited (kubelet: removeContainer in kuberuntime_container.go). Then it is
+    absent."""
+    node, seen, verdict = Node(tmp_path), list[str](), ORPHAN_SANDBOX
+    if planned is not None:
+        node.runtime.set_state("old", planned)
+        verdict = ORPHAN._replace(state=planned)
+    stage = node.stage_of(verdict)
+    stage.check(verdict)
+    node.runtime.calls.clear()
+    for call in ("stop_container old 2", "remove_container old"):
+        node.runtime.on_call[call] = lambda: seen.append("there" if node.log.exists() else "gone")
+    stage.remove(verdict)
+    assert (", ".join(node.runtime.calls), " ".join(seen)) == (calls, log)
+    assert not stage.present(verdict)
+
+
+def test_a_container_whose_log_cannot_be_deleted_is_kept(tmp_path: Path) -> None:
+    """The next pass tries again."""
+    node = Node(tmp_path)
+    node.containers.check(ORPHAN)
+    node.log.unlink()
+    node.log.parent.rmdir()
+    node.log.parent.write_text("")
+    with pytest.raises(RemovalFailed, match="the log of old is kept: Not a directory"):
+        node.containers.remove(ORPHAN)
+    assert node.containers.present(ORPHAN)
+
+
+def test_an_unknown_container_that_does_not_stop_is_kept() -> None:
+    """Nothing is removed that has not exited."""
+    node = Node()
+    node.runtime.stops = False
+    node.runtime.set_state("old", ContainerState.UNKNOWN)
+    node.containers.check(UNKNOWN)
+    with pytest.raises(RemovalFailed, match="it was stopped, but is UNKNOWN"):
+        node.containers.remove(UNKNOWN)
+    assert node.containers.present(UNKNOWN)

@@ -1,11 +1,13 @@
 """Which images go, which stay and why, and in which order: beside the kubelet's own rule, and in
-tables.
+tables; how each is checked right before its removal, against fresh lists and what begins; and what
+each form of entry of the keep-list keeps, what is refused, what it costs.
 
 Source: kubelet, `pkg/kubelet/images/image_gc_manager.go`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -16,7 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.evidence.references import bare_hex
-from reclaim.images.keep_list import parse_keep_list
+from reclaim.function import ReclaimContext, Refused
+from reclaim.functions.unused_images import UnusedImages
+from reclaim.images.keep_list import KEEP_NOTHING, LONGEST_ENTRY, parse_keep_list
 from reclaim.images.plan import (
     ImageGCPolicy,
     SpaceDecision,
@@ -28,9 +32,28 @@ from reclaim.images.plan import (
     plan_maximum_age,
     repositories_of,
 )
-from reclaim.types import ContainerState, Image, ImageRecord, Listing, Plan, Reason, Rule
-from tests.pure.values import GIB, container, image, image_id
+from reclaim.images.records import ImageRecords
+from reclaim.types import (
+    Action,
+    ContainerState,
+    Image,
+    ImageRecord,
+    Kind,
+    Listing,
+    Plan,
+    PodSandboxState,
+    PolicyError,
+    Reason,
+    Result,
+    Rule,
+    Verdict,
+)
+from tests.inline import configured, disk_with, run_stages
+from tests.pure.contexts import context_of
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from tests.pure.values import GIB, MIB, SteppedClock, container, image, image_id, sandbox
 from tests.rows import rows
+from tests.work import lines_run
 
 DIGEST, OTHER_DIGEST = ("sha256:" + digit * 64 for digit in "de")
 APP = image(1, "docker.io/library/app:1", digests=(f"docker.io/library/app@{DIGEST}",))
@@ -124,34 +147,29 @@ def test_an_image_is_in_use_by_all_that_a_container_says(references: str, expect
 
 @pytest.mark.regression
 @rows("""
-    references     | answered       | in_doubt                   | what
-    -              | -              | app loaded stranded unused | nothing is said
-    gone:1         | -              | app loaded stranded unused | a tag that no image has
-    gone:1         | gone:1         | app loaded stranded unused | nor the runtime: it moved
-    lost-id        | -              | app loaded stranded unused | an id that no image has
-    app:1 lost-id  | -              | stranded unused            | an id must be known by itself
-    other-digest   | -              | app loaded stranded unused | a digest is not settled by a tag
-    tag-and-other  | -              | app loaded stranded unused | nor with that tag in it
-    other-digest   | other-digest   | -                          | any without a digest may be it
-    lost-id gone:1 | lost-id gone:1 | -                          | an id that the runtime has not
+    references     | answered       | goes                         | in_doubt                   | what
+                   |                |                              | app loaded stranded unused | nothing is said
+    gone:1         |                |                              | app loaded stranded unused | a tag that no image has
+    gone:1         | gone:1         |                              | app loaded stranded unused | nor the runtime: it moved
+    lost-id        |                |                              | app loaded stranded unused | an id that no image has
+    app:1 lost-id  |                |                              | stranded unused            | an id must be known by itself
+    other-digest   |                |                              | app loaded stranded unused | a digest is not settled by a tag
+    tag-and-other  |                |                              | app loaded stranded unused | nor with that tag in it
+    other-digest   | other-digest   | app                          |                            | any without a digest may be it
+    lost-id gone:1 | lost-id gone:1 | app unused loaded stranded   |                            | an id that the runtime has not
 """)
 def test_one_container_whose_image_cannot_be_told_stops_everything(
-    references: str, answered: str, in_doubt: str
+    references: str, answered: str, goes: str, in_doubt: str
 ) -> None:
     """Nothing is assumed unused by guess. `answered`: what the runtime was asked for, and has not."""
     said, none = (
-        tuple(SAID.get(word, word) for word in words.split() if word != "-")
-        for words in (references, answered)
+        tuple(SAID.get(word, word) for word in words.split()) for words in (references, answered)
     )
     images = (APP, UNUSED, LOADED, STRANDED)
     made = plan(listing(said, images=images, resolved=dict.fromkeys(none)))
     doubts = [NAMES[each.id] for each in made.keep if each.reason is Reason.UNRESOLVED_IMAGE]
-    assert sorted(doubts) == [name for name in in_doubt.split() if name != "-"]
-    goes = {
-        "other-digest": "app goes",
-        "lost-id gone:1": "app goes, unused goes, loaded goes, stranded goes",
-    }
-    assert ", ".join(f"{NAMES[each]} goes" for each in removed(made)) == goes.get(answered, "")
+    assert " ".join(sorted(doubts)) == in_doubt
+    assert " ".join(NAMES[each] for each in removed(made)) == goes
 
 
 @pytest.mark.regression
@@ -289,29 +307,6 @@ def test_an_image_that_the_kubelet_did_not_pull_goes_last_or_never(
 
 
 @rows("""
-    count | records     | stays   | what
-    0     | 1 2 3 4     | -       | none
-    2     | 1 2 3 4     | 3 4     | those that were detected last
-    9     | 1 2 3 4     | 1 2 3 4 | all
-    2     | 5/9 5/8 5 5 | 1 2     | of those detected together, the ones used last
-    1     | 5 5 5 5     | 4       | equals go by id
-""")
-def test_the_newest_of_a_repository_stay_and_the_older_ones_go(
-    count: int, records: str, stays: str
-) -> None:
-    """By a guard of ours. Written as first detected/last used."""
-    images = tuple(image(number, f"registry.example/app:{number}") for number in range(1, 5))
-    known = dict[str, ImageRecord]()
-    for each, times in zip(images, records.split(), strict=True):
-        detected, _, used_at = times.partition("/")
-        known[each.id] = ImageRecord(float(detected), float(used_at) if used_at else None)
-    made = plan(listing(images=images), known, ImageGCPolicy(keep_newest_per_repository=count))
-    newest = [each.id for each in made.keep if each.reason is Reason.NEWEST_OF_REPOSITORY]
-    assert sorted(newest) == [image_id(int(number)) for number in stays.split() if number != "-"]
-    assert len(made.remove) == 4 - len(newest)
-
-
-@rows("""
     names                                 | repositories                | what
     busybox:1 docker.io/library/busybox:2 | docker.io/library/busybox   | short names
     localhost:5000/app@sha256:abc         | localhost:5000/app          | a digest
@@ -355,21 +350,6 @@ def test_an_image_goes_for_its_age(known: float, unused: str, mode: str, expecte
     )
     (verdict,) = (*made.remove, *made.keep)
     assert f"{verdict.reason} ({verdict.rule}) {verdict.eligible_in_seconds}" == expected
-
-
-@rows("""
-    uptime | maximum | sweeps
-    60     | 60      |
-    61     | 60      | yes
-    61     | 0       |
-""")
-def test_there_is_no_sweep_until_the_loop_has_run_for_longer_than_the_maximum_age(
-    uptime: float, maximum: float, sweeps: bool
-) -> None:
-    """Last uses may not be known yet. 0 is off: nothing is said of any image then."""
-    policy = ImageGCPolicy(max_age_seconds=maximum)
-    made = plan_maximum_age(listing(), {}, policy, now=NOW, started_at=NOW - uptime, exact=True)
-    assert (made != Plan()) is sweeps
 
 
 # ---- any node
@@ -571,3 +551,319 @@ def test_only_a_high_mark_of_100_without_a_maximum_age_has_no_periodic_work(
     """Kubelet from v1.30 on: else the loop is started."""
     policy = ImageGCPolicy(max_age_seconds=maximum, high_threshold_percent=high)
     assert policy.has_periodic_work is has_work
+
+
+PLANNED = Verdict(Kind.IMAGE, image_id(1), image_id(1), Action.REMOVE, Reason.UNUSED)
+TOO_OLD_SECONDS = 0.3  # after which a list is not used any more
+
+
+class Node:
+    """A runtime in memory with ten unused images of one repository, of which the first is the
+    oldest, and two pods that have run for an hour."""
+
+    def __init__(self, **slow: float) -> None:
+        self.clock = SteppedClock(at=50.0)
+        self.runtime = MemoryRuntime(self.clock)
+        self.pods = MemoryPods()
+        self.made = 0
+        for uid in ("uid-old", "uid-touched"):
+            self.runs(uid, "init")
+        self.clock.step(3600.0)
+        self.runtime.hold(*(image(number, f"app.test/app:{number}") for number in range(1, 11)))
+        self.runtime.slow |= slow
+        seed = {image_id(number): ImageRecord(float(number)) for number in range(1, 11)}
+        self.records = ImageRecords(seed=seed)
+
+    def images(self, newest: int = 0) -> UnusedImages:
+        """The stage over images, with the lists of this moment."""
+        policy = ImageGCPolicy(pod_start_seconds=0.0, keep_newest_per_repository=newest)
+        stage = UnusedImages(self.context(images=policy))
+        stage.plan()
+        return stage
+
+    def context(self, **fields: Any) -> ReclaimContext:
+        """What a stage uses."""
+        return context_of(self.runtime, self.clock, self.pods, records=self.records, **fields)
+
+    def runs(self, uid: str, name: str, number: int = 2) -> None:
+        """The directories of a pod and of its container, and then a container of an image, are
+        made."""
+        self.pods.begun.setdefault(uid, self.clock.wall())
+        self.pods.begun_containers[uid, name] = self.clock.wall()
+        self.made += 1
+        now_ns = int(self.clock.wall() * 1e9)
+        made = container(
+            f"c{self.made}",
+            attempt=1,
+            references=(f"app.test/app:{number}",),
+            sandbox_id=f"of {uid}",
+        )
+        self.runtime.hold(made._replace(pod_uid=uid, name=name, created_at_ns=now_ns))
+        if f"of {uid}" not in self.runtime.sandboxes:
+            of_it = sandbox(f"of {uid}", state=PodSandboxState.READY)
+            self.runtime.hold(of_it._replace(pod_uid=uid, created_at_ns=now_ns))
+
+    def removed(self, hold_off_seconds: float = 0.0) -> dict[int, Result | None]:
+        """How the removals of a pass over all unused images end, by their numbers."""
+        policy = ImageGCPolicy(pod_start_seconds=hold_off_seconds)
+        result = run_stages(
+            lambda facts: self.context(images=policy, facts=facts),
+            self.clock,
+            lambda context: (UnusedImages(context),),
+            read=disk_with(lambda: (500 - len(self.runtime.images)) * MIB),
+            configuration=configured(parallelRemovals=1),
+        )
+        ended = [*result.outcomes, *result.kept]
+        return {int(each.verdict.id[7:15], 16): each.result for each in ended if each.result}
+
+    def asked(self, call: str = "list_containers") -> int:
+        """How often something was asked."""
+        return self.runtime.calls.count(call)
+
+    def on_status(self, number: int, do: Callable[[], object]) -> None:
+        """Something happens while the status of this image is asked for."""
+        self.runtime.on_call[f"image_status {image_id(number)}"] = do
+
+
+@rows("""
+    happens                                   | newest | answer               | what
+    -                                         | 0      | ready                | nothing
+    spec app.test/app:1                       | 0      | in_use               | a spec names it
+    spec app.test/app:2                       | 0      | ready                | a spec names another
+    runs 1                                    | 0      | in_use               | it is in use
+    runs                                      | 0      | unresolved_image     | what is in use cannot be told
+    gone 3 4 5 6 7 8                          | 2      | ready                | so many newer ones are there
+    gone 2 3 4 5 6 7 8 9                      | 2      | newest_of_repository | a newer one has vanished
+    tags 10 app.test/other:1                  | 9      | newest_of_repository | the name of a newer one has moved
+    tags 1 app.test/app:1 app.test/promoted:1 | 1      | newest_of_repository | the newest of another
+    spec renamed:1, tags 1 renamed:1          | 0      | in_use               | it was pulled by a new name since it was listed
+""")
+def test_an_image_that_is_wanted_by_now_is_kept(happens: str, newest: str, answer: str) -> None:
+    """By a spec, by a container in any state, or as one of the newest of its repository: what has changed since
+    the plan counts."""
+    for state in ContainerState:
+        node = Node()
+        stage = node.images(newest=int(newest))
+        node.clock.step(TOO_OLD_SECONDS)
+        for each in happens.split(", "):
+            match each.split():
+                case ["spec", name]:
+                    node.pods.named = frozenset({name, "not-pulled-yet:1"})
+                case ["runs", *numbers]:
+                    references = tuple(image_id(int(number)) for number in numbers)
+                    node.runtime.hold(container("c", state=state, references=references))
+                case ["gone", *numbers]:
+                    for number in numbers:
+                        del node.runtime.images[image_id(int(number))]
+                case ["tags", number, *tags]:
+                    node.runtime.hold(image(int(number), *tags))
+        found = stage.check(PLANNED)
+        assert (found.reason if isinstance(found, Refused) else "ready") == answer
+
+
+# ---- slow lists, slow looks; pods and containers that begin beside a removal
+
+
+class Unreadable(MemoryPods):
+    """Directories of which nothing is known."""
+
+    def pod_directories(self, since: float | None = None) -> None:  # type: ignore[override]
+        """Nothing."""
+
+
+@pytest.mark.regression
+@rows("""
+    look_seconds | call_seconds | readable | becomes
+    1.1          | 0            | yes      | REMOVED
+    0            | 1.1          | yes      | REMOVED
+    0            | 1.1          |          | PARKED
+""")
+def test_what_is_slower_than_a_list_may_be_old_keeps_no_image(
+    look_seconds: float, call_seconds: float, readable: bool, becomes: Result
+) -> None:
+    """Each call, ImageStatus too, or each look at directories: that does not make the list too old,
+    as the last look covers all of it; where no directory can be read nothing does."""
+    node = Node()
+    node.pods = node.pods if readable else Unreadable()
+    node.pods.on_look = lambda: node.clock.step(look_seconds)
+    node.runtime.call_seconds = call_seconds
+    assert {*node.removed(1.0).values()} == {becomes}
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("uid", ["uid-old", "uid-new"])
+def test_a_container_that_begins_after_the_list_keeps_its_image(uid: str) -> None:
+    """The next container of a pod that has run for an hour, as well as the first one of a new
+    pod. All others go."""
+    node = Node(list_containers=0.3)
+    node.on_status(1, lambda: node.runs(uid, "next", 1))
+    removed = node.removed()
+    assert (removed.pop(1), {*removed.values()}) == (Result.IN_USE, {Result.REMOVED})
+
+
+@pytest.mark.regression
+def test_a_directory_that_is_touched_again_and_again_discards_no_list() -> None:
+    """All of its containers are listed: it says nothing, and the list of the plan serves all, which
+    is read after that of images: the order that loses no container."""
+    node = Node()
+    for number in range(3, 11):
+        node.on_status(number, lambda: node.pods.begun.update({"uid-touched": node.clock.wall()}))
+    assert {*node.removed().values()} == {Result.REMOVED}
+    calls = node.runtime.calls
+    assert node.asked() == 1
+    assert calls.index("list_images") < calls.index("list_containers")
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("hold_off_seconds", [0.0, 1.0])
+def test_where_containers_keep_beginning_images_go_by_a_list_of_their_own(
+    hold_off_seconds: float,
+) -> None:
+    """One begins with every list, and is listed with the next: each image is stopped by the last
+    look once."""
+    node = Node(list_containers=0.3)
+    node.runtime.on_call["list_containers"] = lambda: node.runs(f"uid-{node.asked()}", "app")
+    removed = node.removed(hold_off_seconds)
+    assert {*removed.values()} == {Result.REMOVED}
+    assert node.asked() <= 4 * len(removed)
+
+
+@pytest.mark.regression
+def test_a_list_that_is_too_old_by_its_end_is_not_enough() -> None:
+    """Where containers keep beginning, and sandboxes take 1.5 s after them: the last look has
+    stopped the image often enough, and sees one more that begins meanwhile. It is that of the
+    image."""
+    node, asked = Node(list_containers=0.3, list_pod_sandboxes=1.5), [0]
+
+    def begins() -> None:
+        asked[0] += 1
+        node.runs(f"uid-{asked[0]}", "app", 1 if asked[0] == 4 else 2)
+
+    node.runtime.on_call["list_pod_sandboxes"] = begins
+    begins()
+    assert node.removed(1.0)[1] != Result.REMOVED
+    assert image_id(1) in node.runtime.images
+
+
+BUSYBOX = image(
+    1, "docker.io/library/busybox:1.36", digests=(f"docker.io/library/busybox@{DIGEST}",)
+)
+TEAM = image(2, "registry.example/team/app:stable")
+NESTED = image(3, "registry.example/team/sub/app:1")
+PORT = image(4, "localhost:5000/app:2")
+DANGLING = image(5)
+HUB_TEAM = image(6, "docker.io/team/app:1")
+DIGEST_ONLY = image(7, digests=(f"registry.example/signed@{DIGEST}",))
+ALL = (BUSYBOX, TEAM, NESTED, PORT, DANGLING, HUB_TEAM, DIGEST_ONLY)
+NUMBERS = {one.id: number for number, one in enumerate(ALL, start=1)}
+
+
+@rows("""
+    entry                                   | kept          | what
+    docker.io/library/busybox:1.36          | 1             | a tag, in full
+    busybox:1.36                            | 1             | in Docker's short form
+    library/busybox:1.36                    | 1             | in its longer one
+    index.docker.io/library/busybox:1.36    | 1             | by the old registry
+    busybox:1.37                            | -             | another tag
+    busybox:latest                          | -             | no tag is not `latest`
+    localhost:5000/app:2                    | 4             | a registry with a port
+    team/app:1                              | 6             | of Docker Hub alone
+    busybox                                 | 1             | a repository: every tag and digest
+    docker.io/library/busybox               | 1             | in full
+    localhost:5000/app                      | 4             | a port is no tag
+    registry.example/team/app               | 2             | one repository
+    registry.example/team                   | -             | no part of one
+    registry.example/signed                 | 7             | by digest alone
+    app                                     | -             | of Docker Hub alone
+    DIGEST                                  | 1 7           | a digest, whatever the repository
+    busybox@DIGEST                          | 1 7           | behind a repository
+    busybox:1.36@DIGEST                     | 1 7           | behind a tag
+    ID5                                     | 5             | an id
+    HEX5                                    | 5             | a bare id
+    OTHER                                   | -             | another digest
+    registry.example/team/*                 | 2 3           | a glob crosses `/`
+    registry.example/*                      | 2 3 7         | and `:`
+    *:stable                                | 2             | by tag
+    */app:*                                 | 2 3 4 6       | in the middle
+    registry.example/*/app:1                | 3             | between
+    *team*                                  | 2 3 6         | anywhere
+    busybox:*                               | 1             | of a short name
+    busy*                                   | 1             | of a part of it
+    library/busy*                           | 1             | in its longer form
+    docker.io/*                             | 1 6           | of Docker Hub
+    team/*                                  | 6             | the same
+    *@sha256:dddd*                          | 1 7           | of digests
+    *                                       | 1 2 3 4 5 6 7 | everything
+    **                                      | 1 2 3 4 5 6 7 | as well
+    registry.example/team/app:stable*       | 2             | a star for nothing
+    registry.example/team/app:stable*stable | -             | no overlap
+    *stable*stable*                         | -             | nor here
+""")
+def test_what_an_entry_keeps(entry: str, kept: str) -> None:
+    """By its form; and an entry that keeps nothing is reported."""
+    for word, text in (
+        ("DIGEST", DIGEST),
+        ("OTHER", "sha256:" + "e" * 64),
+        ("ID5", DANGLING.id),
+        ("HEX5", DANGLING.id.removeprefix("sha256:")),
+    ):
+        entry = entry.replace(word, text)
+    keep = parse_keep_list([entry])
+    found = sorted(NUMBERS[image_id] for image_id in keep.kept_ids(ALL))
+    assert found == [int(number) for number in kept.split() if number != "-"]
+    assert keep.unmatched(ALL) == (() if found else (entry,))
+
+
+def test_several_entries_keep_what_any_of_them_keeps() -> None:
+    """And each is asked by itself whether it keeps anything."""
+    keep = parse_keep_list(["busybox", "gone:1", "*:stable", "gone:1", "nothing/*"])
+    assert keep.kept_ids(ALL) == {BUSYBOX.id, TEAM.id}
+    assert keep.unmatched(ALL) == ("gone:1", "nothing/*")
+    assert parse_keep_list([]) == KEEP_NOTHING
+
+
+BAD = f"""BusyBox registry.example/Team/app:1 https://registry.example/app registry.example/team/
+    busybox: busybox:-1 busy..box app? [ab]* sha256:abc sha256:{"D" * 64} busybox@sha512:{"d" * 64}
+    busybox@{"d" * 64} BusyBox@{DIGEST} @{DIGEST} {"a" * (LONGEST_ENTRY + 1)}"""
+
+
+@pytest.mark.parametrize("entry", ["", " busybox", "busybox\n", "app *", *BAD.split()])
+def test_a_bad_entry_is_refused_in_a_sentence(entry: str) -> None:
+    """It names the entry, and the allowed forms."""
+    with pytest.raises(PolicyError) as refusal:
+        parse_keep_list(["busybox", entry])
+    sentence = str(refusal.value)
+    assert sentence.startswith(repr(entry[:80])[:-1])
+    for form in ("a reference", "a repository", "a digest", "a glob"):
+        assert form in sentence
+
+
+@pytest.mark.parametrize(
+    "entry", ["registry.example/*/gone-{}:*", "*gone-{}*", "gone-{}", "sha256:{:064x}"]
+)
+def test_what_an_image_costs_does_not_grow_with_the_entries(entry: str) -> None:
+    """Counted, not timed: all globs are one expression, and all other entries are looked up."""
+
+    def lines(images: int, entries: int) -> int:
+        listed = [
+            image(
+                n,
+                f"registry.example/t-{n % 50}/app-{n}:v{n % 7}",
+                digests=(f"registry.example/app-{n}@{DIGEST}",),
+            )
+            for n in range(1, images + 1)
+        ]
+        keep = parse_keep_list(entry.format(number) for number in range(entries))
+        assert keep.kept_ids(listed) == frozenset()
+        return lines_run(lambda: keep.kept_ids(listed))
+
+    assert (lines(200, 100) - lines(100, 100)) / 100 <= 160
+    assert lines(100, 100) == lines(100, 10)
+
+
+def test_no_glob_makes_matching_explode() -> None:
+    """A glob as long as an entry may be, over a name as long: one search for each part, not one try
+    for each way to place the stars, which would not end."""
+    keep = parse_keep_list(["*a" * 250 + "*b*1"])
+    long_name = Image(image_id(1), ("registry.example/b" + "a" * 490 + ":1",))
+    assert keep.kept_ids([long_name]) == frozenset()
