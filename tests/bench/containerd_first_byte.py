@@ -49,7 +49,7 @@ def containerd_first_byte(effort: Effort) -> list[Row]:
         running_node(Path(name), DISK_BYTES) as node,
     ):
         crowd = Crowd(node, effort.dead, effort.large.images)
-        ways = {
+        ways: dict[str, Callable[[Crowd, int], float]] = {
             "a bare call": _bare_call,
             f"{effort.dead} dead containers": partial(_by_daemon, directory=Path(name)),
         }
