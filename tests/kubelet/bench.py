@@ -50,8 +50,10 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     responders: list[Responder] = asked.responder or list(Responder)
     if Responder.PRUNE in responders and crictl() is None:
-        say("without prune: no crictl (CRICTL=)")
-        responders.remove(Responder.PRUNE)
+        say("no crictl (CRICTL=), so nobody prunes")
+        responders = [each for each in responders if each is not Responder.PRUNE]
+        if not responders:
+            return 1
     asked.into.mkdir(parents=True, exist_ok=True)
     chosen = (
         asked.filesystem or filesystems(),
