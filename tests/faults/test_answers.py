@@ -143,7 +143,7 @@ def believed(row: Row, findings: Findings) -> bool:
     return bool(removed) or str(findings.record.result) not in ("failed", "not_enough")
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(1800)  # all rows are one test
 @pytest.mark.parametrize("complete", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_a_wrong_answer_removes_nothing_that_must_be_kept(tmp_path: Path, complete: bool) -> None:
     """Nor does an error, and nothing goes by a list that fails or is cut. Each pass ends, and its

@@ -64,8 +64,9 @@ def relieved(small: SmallNode, number: int, *, inodes: bool) -> Relief:
     return relief
 
 
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("runs", [2, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "runs", [2, pytest.param(20, marks=(pytest.mark.soak, pytest.mark.timeout(1800)))]
+)
 @pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])
 def test_a_full_tmpfs_is_relieved_by_a_cold_start_and_by_a_running_daemon(
     small_node: SmallNode, inodes: bool, runs: int

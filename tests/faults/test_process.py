@@ -61,6 +61,8 @@ from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.mounts import need_mounts
 from tests.thread_limit import ThreadLimit, no_thread_starts
 
+SOAK = (pytest.mark.soak, pytest.mark.timeout(3600))
+
 # ---- killed
 
 KILLS_OF_SOAK = 200
@@ -86,10 +88,9 @@ def undisturbed_pass(configuration: str) -> Any:
     raise AssertionError
 
 
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("kills", "seed"),
-    [(6, 7), pytest.param(KILLS_OF_SOAK, time.time_ns(), marks=pytest.mark.soak, id="soak")],
+    [(6, 7), pytest.param(KILLS_OF_SOAK, time.time_ns(), marks=SOAK, id="soak")],
 )
 def test_a_reclaim_that_is_killed_leaves_nothing_to_repair(
     tmp_path: Path, kills: int, seed: int
@@ -340,7 +341,6 @@ class Load:
             os.close(directory)
 
 
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("name", "count", "first", "growth_bytes"),
     [
@@ -348,7 +348,7 @@ class Load:
         ("passes", 20, 10, None),
         ("restarts", 4, 4, None),
         *(
-            pytest.param(name, count, count // 10, GROWTH_BYTES, marks=pytest.mark.soak)
+            pytest.param(name, count, count // 10, GROWTH_BYTES, marks=SOAK)
             for name, count in (("events", 1_000_000), ("passes", 10_000), ("restarts", 200))
         ),
     ],
