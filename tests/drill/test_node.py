@@ -166,3 +166,13 @@ def test_a_file_is_held_open_or_deleted_until_the_growers_are_closed(file: str) 
         assert run.taken[0] >= 3 * MIB
         run.schedule.free()
         assert (run.taken[0] < MIB) == (file == "deleted")
+
+
+def test_pressures_beside_each_other_begin_together() -> None:
+    """The third one waits for both."""
+    one = {"grows": "bytes", "rate": "4Mi", "amount": "2Mi"}
+    with pressed(one, {**one, "beside": True}, {**one, "rate": "80Mi"}) as run:
+        spans = sorted((each.from_seconds, each.to_seconds or 0.0) for each in run.periods)
+        (_, first), (second, end), (third, _) = spans
+        assert second < first
+        assert third >= max(first, end)
