@@ -1,10 +1,9 @@
-"""From the crossing to the first byte on a real containerd with as many dead containers and unused
-images as in `first_byte`, and what of it is containerd's own: a caller that knows its image, and
-removes it at the crossing.
+"""From the crossing to the first byte on a real containerd with many dead containers and unused
+images, and what of it is containerd's own: a caller that knows its image, and removes it at the
+crossing.
 
 The first byte is the filesystem's, by an independent observer: a removal that is answered has not
-freed anything yet. A fill begins a second before the mark, and at the highest rate also so shortly
-before it that the lists are not always read ahead.
+freed anything yet. A fill begins a second before the mark.
 """
 
 from __future__ import annotations
@@ -12,30 +11,25 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 from tests.bench.effort import Effort
-from tests.bench.first_byte import (
-    FILLED_BEFORE_SECONDS,
-    FILLED_SHARE,
-    IMAGE_BYTES,
-    RATES,
-    RELIEF_BYTES,
-    WITHIN_SECONDS,
-    Value,
-    fill_until,
-    relieved,
-)
-from tests.bench.measure import MIB, Observer, Row
+from tests.bench.measure import MIB, SAMPLE_SECONDS, Observer, Row
 from tests.nodes.real_node import GIB, RealNode, running_node
+from tests.real_node.fill import fill_bytes
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon, came_true
 
+RATES = (100, 400)
+IMAGE_BYTES = 2 * MIB
+FILLED_SHARE = 4  # so far below the mark the fill would get without relief, as a part of the images
+RELIEF_BYTES = 16 * MIB
+WITHIN_SECONDS = 60.0
 DISK_BYTES = 4 * GIB
 PODS = 10  # half of them are gone
 COPIES = 5  # of each container
@@ -44,30 +38,28 @@ IMPORTED_AT_ONCE = 20
 ON_DISK = 2  # containerd keeps what it imported and what it unpacked
 APP = "reclaimd.test/app:1"
 UNUSED = "reclaimd.test/unused"
-SHORTLY_BEFORE_SECONDS = 0.24  # from the start of a fill to the mark
 SETTLED_SECONDS = 1.5
 
 
 def containerd_first_byte(effort: Effort) -> list[Row]:
     """All crossings on one node, in turns. What was removed is brought back before each."""
-    values: dict[tuple[str, str], list[float]] = defaultdict(list)
+    rows: dict[str, list[float]] = {}
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as name,
         running_node(Path(name), DISK_BYTES) as node,
     ):
         crowd = Crowd(node, effort.dead, effort.large.images)
+        ways: dict[str, Callable[[Crowd, int], float]] = {
+            "a bare call": _bare_call,
+            f"{effort.dead} dead containers": partial(_by_daemon, directory=Path(name)),
+        }
         for _ in range(effort.first_bytes):
             for rate in RATES[-1:] if effort.short else RATES:
-                crowd.complete()
-                for what, unit, value in _bare_call(crowd, rate):
-                    values[f"containerd, {rate} MiB/s, a bare call: {what}", unit].append(value)
-                shortly = (SHORTLY_BEFORE_SECONDS,) if rate == RATES[-1] else ()
-                for seconds in (FILLED_BEFORE_SECONDS, *shortly):
+                for who, first_byte in ways.items():
                     crowd.complete()
-                    at = f"containerd, {effort.dead} dead containers, {rate} MiB/s for {seconds} s"
-                    for what, unit, value in _crossed(crowd, Path(name), rate, seconds):
-                        values[f"{at}: {what}", unit].append(value)
-    return [Row(what, unit, found) for (what, unit), found in values.items()]
+                    what = f"containerd, {rate} MiB/s, {who}: from the mark to the first byte"
+                    rows.setdefault(what, []).append(first_byte(crowd, rate))
+    return [Row(what, "ms", found) for what, found in rows.items()]
 
 
 class Crowd:
@@ -123,9 +115,9 @@ class Crowd:
             self.node.kubelet.end_pod(pod)
 
 
-def _bare_call(crowd: Crowd, rate: int) -> Iterator[Value]:
+def _bare_call(crowd: Crowd, rate: int) -> float:
     """One image and one call at the crossing: what no program can be faster than."""
-    node, image, before = crowd.node, crowd.unused()[0], int(FILLED_BEFORE_SECONDS * rate) * MIB
+    node, image, before = crowd.node, crowd.unused()[0], rate * MIB
     time.sleep(SETTLED_SECONDS)
 
     def called(observer: Observer) -> bool:
@@ -135,16 +127,13 @@ def _bare_call(crowd: Crowd, rate: int) -> Iterator[Value]:
         return came_true(lambda: observer.first_gain_at is not None, WITHIN_SECONDS)
 
     mark = node.filesystem.available_bytes() - before
-    observer = fill_until(called, node.mountpoint, mark, rate, most_bytes=before + 2 * rate * MIB)
-    shutil.rmtree(node.mountpoint / "fill")
-    if observer.crossed_at is None or observer.first_gain_at is None:
-        raise RuntimeError("the fill has not crossed the mark, or the call has freed nothing")
-    yield "crossing to the first byte", "ms", (observer.first_gain_at - observer.crossed_at) * 1000
+    return _first_byte(node, mark, rate, before + 2 * rate * MIB, called)
 
 
-def _crossed(crowd: Crowd, directory: Path, rate: int, seconds: float) -> Iterator[Value]:
-    node, headroom = crowd.node, int(seconds * rate) * MIB
-    mark = node.filesystem.available_bytes() - headroom
+def _by_daemon(crowd: Crowd, rate: int, directory: Path) -> float:
+    """A running daemon, until the minimum reclaim is there."""
+    node, before = crowd.node, rate * MIB
+    mark = node.filesystem.available_bytes() - before
     configuration = configure(
         directory,
         node,
@@ -152,25 +141,25 @@ def _crossed(crowd: Crowd, directory: Path, rate: int, seconds: float) -> Iterat
         evictionMinimumReclaim={"nodefs.available": str(RELIEF_BYTES), "imagefs.available": "0"},
         parallelRemovals=2,
     )
-    containers, images = len(crowd.containers()), len(crowd.unused())
-    most = (headroom + images * ON_DISK * IMAGE_BYTES // FILLED_SHARE) // MIB * MIB
+    most = (before + len(crowd.unused()) * ON_DISK * IMAGE_BYTES // FILLED_SHARE) // MIB * MIB
     with Daemon("--config", configuration) as daemon:
         # it has located and listed everything, and the youngest image is old enough
         time.sleep(SETTLED_SECONDS)
-        observer = fill_until(relieved, node.mountpoint, mark, rate, most)
+        found = _first_byte(node, mark, rate, most, lambda seen: seen.relieved_at is not None)
         came_true(lambda: bool(daemon.passes), WITHIN_SECONDS)
+    return found
+
+
+def _first_byte(
+    node: RealNode, mark: int, rate: int, most_bytes: int, over: Callable[[Observer], bool]
+) -> float:
+    """Fills the disk by `rate` MiB/s across `mark`, until this is over; milliseconds from the mark
+    to the first byte."""
+    with Observer(str(node.mountpoint), mark, goal=mark + RELIEF_BYTES) as observer:
+        fill = fill_bytes(node.mountpoint / "fill", 0, rate * MIB, most_bytes=most_bytes)
+        came_true(lambda: over(observer), WITHIN_SECONDS, every_seconds=SAMPLE_SECONDS)
+        fill.stop()
     shutil.rmtree(node.mountpoint / "fill")
-    if (
-        observer.crossed_at is None
-        or observer.first_gain_at is None
-        or observer.relieved_at is None
-    ):
-        raise RuntimeError("the fill has not crossed the mark, or nothing has relieved the node")
-    yield "crossing to the first byte", "ms", (observer.first_gain_at - observer.crossed_at) * 1000
-    yield (
-        "crossing to the minimum reclaim",
-        "ms",
-        (observer.relieved_at - observer.crossed_at) * 1000,
-    )
-    yield "images lost", "images", images - len(crowd.unused())
-    yield "containers lost", "containers", containers - len(crowd.containers())
+    if observer.crossed_at is None or observer.first_gain_at is None:
+        raise RuntimeError("the fill has not crossed the mark, or nothing was freed")
+    return (observer.first_gain_at - observer.crossed_at) * 1000

@@ -29,15 +29,13 @@ class Population:
 
 @dataclass(frozen=True)
 class Effort:
-    """Numbers of runs, seconds, events and sizes; `dead`: containers that may be removed."""
+    """Numbers of runs, seconds and sizes; `dead`: containers that may be removed."""
 
     short: bool = False
-    runs: int = 3
     hooks: int = 12
     rest_seconds: float = 5.0
     stretches: int = 2
     memory_seconds: float = 10.0
-    storm_events: int = 1_000_000
     rates: tuple[int, ...] = (20, 100, 400)
     crossings: int = 6  # with and without inotify, at each rate
     first_bytes: int = 10
@@ -49,18 +47,14 @@ class Effort:
     small: Population = Population(40, 10 * MIB, 60, 64 * MIB)
     large: Population = Population(300, 5 * MIB, 500, 16 * MIB)
     dead: int = 500
-    removal_runs: int = 2
-    growing: int = 5
 
 
 SHORT = Effort(
     short=True,
-    runs=1,
     hooks=2,
     rest_seconds=1.0,
     stretches=1,
     memory_seconds=0.5,
-    storm_events=20_000,
     rates=(100,),
     crossings=1,
     first_bytes=1,
@@ -72,8 +66,6 @@ SHORT = Effort(
     small=Population(12, 10 * MIB, 6, 64 * MIB),
     large=Population(24, 5 * MIB, 20, 16 * MIB),
     dead=50,
-    removal_runs=1,
-    growing=1,
 )
 
 

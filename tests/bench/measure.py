@@ -1,13 +1,12 @@
-"""Repeated timings, and an observer of a filesystem that is independent of the daemon."""
+"""A row of the table, and an observer of a filesystem that is independent of the daemon."""
 
 from __future__ import annotations
 
 import os
 import statistics
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -24,41 +23,16 @@ class Row:
     unit: str
     values: Sequence[float]
 
-    @property
-    def p99(self) -> float:
-        """The 99th percentile; of fewer than 100 runs the worst."""
-        ordered = sorted(self.values)
-        return ordered[min(int(len(ordered) * 0.99), len(ordered) - 1)]
-
     def cells(self) -> list[str]:
-        """Median, tail and extremes, for the table."""
-        ordered = sorted(self.values)
-        figures = (statistics.median(ordered), self.p99, ordered[0], ordered[-1])
-        return [
-            self.what,
-            str(len(ordered)),
-            *(f"{figure(value)} {self.unit}" for value in figures),
-        ]
+        """Median and extremes, for the table."""
+        figures = (statistics.median(self.values), min(self.values), max(self.values))
+        shown = (f"{figure(value)} {self.unit}" for value in figures)
+        return [self.what, str(len(self.values)), *shown]
 
 
 def figure(value: float) -> str:
     """Three significant digits, without powers of ten."""
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def seconds_of(call: Callable[[], object]) -> float:
-    """How long one call takes."""
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
-
-
-def command_milliseconds(command: Sequence[str], runs: int) -> list[float]:
-    """Wall time of a whole process, exec to exit, in milliseconds."""
-    return [
-        seconds_of(lambda: subprocess.run(command, check=False, capture_output=True)) * 1000
-        for _ in range(runs)
-    ]
 
 
 @dataclass
@@ -75,7 +49,6 @@ class Observer:
     crossed_at: float | None = None
     first_gain_at: float | None = None
     relieved_at: float | None = None
-    lowest: int = field(default=2**63)
     _stopped: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -100,7 +73,6 @@ class Observer:
         while not self._stopped.wait(SAMPLE_SECONDS):
             found = os.statvfs(self.path)
             available, now = found.f_bavail * found.f_frsize, time.monotonic()
-            self.lowest = min(self.lowest, available)
             if self.crossed_at is None:
                 if available < self.mark:
                     self.crossed_at = now

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from tests.real_node.cri_client import CriClient
@@ -50,6 +50,19 @@ class Responder(Protocol):
         """
 
 
+def _crosses(disk: Disk, ended: threading.Event) -> bool:
+    """Polls without a pause until the mark is crossed; False if it ended before."""
+    while disk.available() >= disk.mark:
+        if ended.is_set():
+            return False
+    return True
+
+
+def _remove_at_once(cri: CriClient, images: Sequence[str]) -> None:
+    with ThreadPoolExecutor(min(len(images), MOST_AT_ONCE)) as pool:
+        list(pool.map(cri.remove_image, images))
+
+
 @dataclass
 class Spin:
     """The physical floor: bare `statvfs` without a pause, lists at hand, one removal after
@@ -57,19 +70,13 @@ class Spin:
     faster on this runtime."""
 
     cri: CriClient
-    removal_seconds: list[float] = field(default_factory=list)
 
     def respond(self, disk: Disk, unused: Sequence[str], ended: threading.Event) -> None:
         """Removes one after another, until the goal, as soon as the mark is crossed."""
-        while disk.available() >= disk.mark:
-            if ended.is_set():
-                return
-        for image in unused:
+        for image in unused if _crosses(disk, ended) else ():
             if disk.available() >= disk.goal:
                 return
-            began = time.monotonic()
             self.cri.remove_image(image)
-            self.removal_seconds.append(time.monotonic() - began)
 
 
 @dataclass
@@ -79,12 +86,9 @@ class Everything:
     cri: CriClient
 
     def respond(self, disk: Disk, unused: Sequence[str], ended: threading.Event) -> None:
-        """Polls without a pause until the mark is crossed, then removes."""
-        while disk.available() >= disk.mark:
-            if ended.is_set():
-                return
-        with ThreadPoolExecutor(min(len(unused), MOST_AT_ONCE)) as pool:
-            list(pool.map(self.cri.remove_image, unused))
+        """As soon as the mark is crossed."""
+        if _crosses(disk, ended):
+            _remove_at_once(self.cri, unused)
 
 
 @dataclass
@@ -136,5 +140,4 @@ class Pruner:
     def respond(self, disk: Disk, unused: Sequence[str], ended: threading.Event) -> None:
         """Removes after `until` seconds."""
         if not ended.wait(self.until):
-            with ThreadPoolExecutor(min(len(unused), MOST_AT_ONCE)) as pool:
-                list(pool.map(self.cri.remove_image, unused))
+            _remove_at_once(self.cri, unused)

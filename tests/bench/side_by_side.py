@@ -9,15 +9,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.bench.effort import Effort
+from tests.bench.hook import located_daemon
 from tests.bench.measure import Row
 from tests.bench.responders import Disk, Everything, KubeletsWay, Pruner, Responder, Spin
 from tests.nodes.bench_node import BenchNode, Crossing, populated_node
 from tests.real_node.test_relief import configure
-from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
+from tests.reclaimd_process import Daemon
 
 SEED = 20261121
 OURS_SECONDS = 15.0
-KUBELET_SECONDS = 45.0
+OTHERS_SECONDS = 45.0
+CROSSING = ": crossing to "
 
 WAYS = {"polling": ("--no-watch",), "watching": ()}
 AS_THE_UNIT = ("nice", "-n", "-5")  # Nice= of config/systemd/reclaimd.service
@@ -25,101 +27,76 @@ AS_THE_UNIT = ("nice", "-n", "-5")  # Nice= of config/systemd/reclaimd.service
 
 def side_by_side(effort: Effort) -> list[Row]:
     """All responders with few objects; reclaimd and everything at once with many."""
+    phases = random.Random(SEED)  # noqa: S311 # the same phases in every run
     rows: list[Row] = []
     with populated_node(effort.small) as small:
-        disk = small.disk()
-        for rate in effort.rates:
-            spin = Spin(small.node.cri)
-            rows += _rows(
-                small, f"the floor, {rate} MiB/s", _others(small, disk, rate, [spin] * effort.spins)
-            )
-            seconds = [second * 1000 for second in spin.removal_seconds]
-            rows.append(
-                Row(f"{small.population.name}: RemoveImage alone, {rate} MiB/s", "ms", seconds)
-            )
+        cri, disk = small.node.cri, small.disk()
+
+        def others(who: str, rates: Sequence[int], *responders: Responder) -> None:
+            rows.extend(_others(small, disk, who, rates, responders))
+
+        others("the floor", effort.rates, *[Spin(cri)] * effort.spins)
         rows += _ours(small, disk, effort, WAYS)
-        for rate in effort.rates:
-            everything: list[Responder] = [Everything(small.node.cri)] * effort.all_at_once
-            rows += _rows(
-                small, f"everything at once, {rate} MiB/s", _others(small, disk, rate, everything)
-            )
-        phases = random.Random(SEED)  # noqa: S311 # the same phases in every run
+        others("everything at once", effort.rates, *[Everything(cri)] * effort.all_at_once)
         for rate in effort.kubelets:
-            kubelet = KubeletsWay(small.node.cri, phases.random(), phases.random())
-            rows += _rows(
-                small, f"the kubelet's way, {rate} MiB/s", _others(small, disk, rate, [kubelet])
-            )
-        for rate in effort.pruners:
-            pruner = Pruner(small.node.cri, effort.pruner_seconds / 2)  # the middle of its minute
-            rows += _rows(
-                small, f"a pruner each minute, {rate} MiB/s", _others(small, disk, rate, [pruner])
-            )
+            others("the kubelet's way", [rate], KubeletsWay(cri, phases.random(), phases.random()))
+        # in the middle of its minute
+        others("a pruner each minute", effort.pruners, Pruner(cri, effort.pruner_seconds / 2))
     with populated_node(effort.large) as large:
         disk = large.disk()
         rows += _ours(large, disk, effort, {"polling": WAYS["polling"]})
-        for rate in effort.rates:
-            everything = [Everything(large.node.cri)] * effort.all_at_once
-            rows += _rows(
-                large, f"everything at once, {rate} MiB/s", _others(large, disk, rate, everything)
-            )
+        everything = [Everything(large.node.cri)] * effort.all_at_once
+        rows += _others(large, disk, "everything at once", effort.rates, everything)
     return rows
 
 
 def _others(
-    on: BenchNode, disk: Disk, rate: int, responders: Sequence[Responder]
-) -> list[Crossing]:
-    return [on.cross(disk, rate, KUBELET_SECONDS, responder) for responder in responders]
+    on: BenchNode, disk: Disk, who: str, rates: Sequence[int], responders: Sequence[Responder]
+) -> list[Row]:
+    rows: list[Row] = []
+    for rate in rates:
+        crossings = [on.cross(disk, rate, OTHERS_SECONDS, each) for each in responders]
+        rows += _rows(on, f"{who}, {rate} MiB/s", crossings)
+    return rows
 
 
 def _ours(on: BenchNode, disk: Disk, effort: Effort, ways: dict[str, tuple[str, ...]]) -> list[Row]:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        configuration = node_configuration(on, disk, Path(directory))
+        relief = {"imagefs.available": str(on.population.relief_bytes), "nodefs.available": "0"}
+        configuration = configure(
+            Path(directory),
+            on.node,
+            evictionHard={"imagefs.available": str(disk.mark)},
+            evictionMinimumReclaim=relief,
+            controlSocket=f"{directory}/run/control.sock",
+        )
         for way, options in ways.items():
-            with Daemon("--config", configuration, *options, before=AS_THE_UNIT) as daemon:
-                assert came_true(lambda: located(configuration), 30.0)
+            with located_daemon(configuration, *options, before=AS_THE_UNIT) as daemon:
                 for rate in effort.rates:
                     crossings = [by_daemon(on, disk, rate, daemon) for _ in range(effort.crossings)]
                     rows += _rows(on, f"reclaimd {way}, {rate} MiB/s", crossings)
     return rows
 
 
-def node_configuration(on: BenchNode, disk: Disk, directory: Path) -> str:
-    """A configuration with the mark of the disk and the relief of the population."""
-    return configure(
-        directory,
-        on.node,
-        evictionHard={"imagefs.available": str(disk.mark)},
-        evictionMinimumReclaim={
-            "imagefs.available": str(on.population.relief_bytes),
-            "nodefs.available": "0",
-        },
-        controlSocket=f"{directory}/run/control.sock",
-    )
-
-
-def located(configuration: str) -> bool:
-    return answer(reclaimd("status", "--config", configuration, "-o", "json"))["layout"] is not None
-
-
 def by_daemon(on: BenchNode, disk: Disk, rate: int, daemon: Daemon) -> Crossing:
+    """One fill, until the daemon has ended its pass."""
     passes = len(daemon.passes)
     return on.cross(disk, rate, OURS_SECONDS, finished=lambda: len(daemon.passes) > passes)
 
 
 def _rows(on: BenchNode, who: str, crossings: Sequence[Crossing]) -> list[Row]:
-    """Up to four rows; a run that timed out has no value, and each row shows
+    """Up to three rows; a run that timed out has no value, and each row shows
     the number of its values.
     """
 
-    def row(what: str, unit: str, value: Callable[[Crossing], float | None]) -> Row:
+    def row(what: str, value: Callable[[Crossing], float | None]) -> Row:
         values = [found for found in map(value, crossings) if found is not None]
-        return Row(f"{on.population.name}: {who}: {what}", unit, values)
+        return Row(f"{on.population.name}: {who}{CROSSING}{what}", "ms", values)
 
     rows = [
-        row("crossing to the first removal sent", "ms", lambda crossing: crossing.sent),
-        row("crossing to the first byte freed", "ms", lambda crossing: crossing.first_byte),
-        row("crossing to the minimum reclaim", "ms", lambda crossing: crossing.relieved),
-        row("deepest below the mark", "MiB", lambda crossing: crossing.below),
+        row("the first removal sent", lambda crossing: crossing.sent),
+        row("the first byte freed", lambda crossing: crossing.first_byte),
+        row("the minimum reclaim", lambda crossing: crossing.relieved),
     ]
     return [row for row in rows if row.values]

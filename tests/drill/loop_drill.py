@@ -26,16 +26,15 @@ from eviction.records.json_shapes import to_json
 from eviction.wording.log import Log
 from signals.filesystems import read_statvfs
 from signals.quantity import format_bytes
-from tests.real_node.loopfs import ToolError, run_tool
+from tests.real_node.loopfs import MAKE, ToolError, run_tool
 from tests.reclaimd_process import ENVIRONMENT
 from tests.repository import ROOT
 
-# No discard: the file is still empty. ext4 as in the kubelet's own tests, without reserved blocks.
-MAKE: dict[str, Sequence[str]] = {
-    "ext4": ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard"),
-    "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
-    # mixed: as btrfs(5) recommends for small devices
-    "btrfs": ("mkfs.btrfs", "-q", "-f", "-K", "--mixed"),
+# No discard: the file is still empty. mixed: as btrfs(5) recommends for small devices.
+MORE: dict[str, Sequence[str]] = {
+    "ext4": ("-E", "nodiscard"),
+    "xfs": ("-K",),
+    "btrfs": ("-K", "--mixed"),
 }
 # btrfs shows what was written or freed only when it commits: every 30 s,
 # unless something calls sync.
@@ -49,16 +48,8 @@ def mount_loop(path: str, fstype: str, size_bytes: int, inodes: int) -> None:
     Its capacity by statvfs is `size_bytes` or a little more: the device is larger by what the
     type keeps for itself, such as the log of XFS. `inodes` matters only to ext4; XFS and btrfs
     make inodes as needed. Its file is beside `path` until it is mounted. Raises
-    EmbeddedNodeError if mkfs is not installed, there is no loop device, or there is not twice
-    the room that the file needs.
+    EmbeddedNodeError if mkfs is not installed or there is no loop device.
     """
-    available = read_statvfs(os.path.dirname(path), 0.0).stats.available_bytes
-    if available < 2 * size_bytes:
-        raise EmbeddedNodeError(
-            f"a filesystem of {format_bytes(size_bytes)} in a file needs twice that in"
-            f" {os.path.dirname(path)}, which has {format_bytes(available)} available; TMPDIR"
-            " chooses another directory"
-        )
     device_bytes = size_bytes
     for _ in range(3):
         _mount_file(path, fstype, device_bytes, inodes)
@@ -76,7 +67,7 @@ def _mount_file(path: str, fstype: str, device_bytes: int, inodes: int) -> None:
         with open(image, "xb") as file:
             file.truncate(device_bytes)
         numbered = ("-N", str(inodes)) if fstype == "ext4" else ()
-        run_tool(*MAKE[fstype], *numbered, image)
+        run_tool(*MAKE[fstype], *MORE[fstype], *numbered, image)
         options = ",".join(("loop,nosuid,nodev", *OPTIONS.get(fstype, ())))
         run_tool("mount", "-t", fstype, "-o", options, image, path)
     except (OSError, ToolError) as error:

@@ -9,11 +9,10 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pytest
-
 from tests.drill.documents import document
 from tests.drill.test_report import tree
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd, reclaimd_here
+from tests.rows import rows
 from tests.sockets.mounts import need_mounts
 
 WEB = "registry.example/web:1"
@@ -61,32 +60,21 @@ def test_several_scenarios_are_run_one_after_the_other(tmp_path: Path) -> None:
     assert failures == ["0", "1"]
 
 
-ON_THE_EMBEDDED_NODE = "not allowed on the embedded node"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["{a}", "{a}", "-o", "json"], "one scenario"),
-        (
-            ["{a}", "--eviction-hard", "nodefs.available<1Gi", "--runtime", "/a.sock"],
-            f"--container-runtime-endpoint, --eviction-hard: {ON_THE_EMBEDDED_NODE}",
-        ),
-        (["{a}", "--for", "0s"], f"--for: {ON_THE_EMBEDDED_NODE}"),
-        (["pressured-node", "--observe"], "only together with --fill"),
-        (["--observe", "--for=soon"], "reclaimd drill: argument --for: "),
-        (["--observe", "--for=-1s"], "reclaimd drill: argument --for: "),
-        (["--observe", "--quiet=soon"], "reclaimd drill: argument --quiet: "),
-        (["--observe", "--quiet=-1s"], "reclaimd drill: argument --quiet: "),
-    ],
-    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
-)
-def test_options_that_do_not_go_together_are_refused(
-    tmp_path: Path, arguments: list[str], said: str
-) -> None:
+@rows("""
+words                                                      | said
+{a} {a} -o json                                            | one scenario
+{a} --eviction-hard nodefs.available<1Gi --runtime /a.sock | runtime-endpoint, --eviction-hard: not
+{a} --for 0s                                               | --for: not allowed on the embedded
+pressured-node --observe                                   | only together with --fill
+--observe --for=soon                                       | reclaimd drill: argument --for:
+--observe --for=-1s                                        | reclaimd drill: argument --for:
+--observe --quiet=soon                                     | reclaimd drill: argument --quiet:
+--observe --quiet=-1s                                      | reclaimd drill: argument --quiet:
+""")
+def test_options_that_do_not_go_together_are_refused(tmp_path: Path, words: str, said: str) -> None:
     """Before anything runs."""
     file = written(tmp_path, "a")
-    process = reclaimd_here("drill", *(each.replace("{a}", file) for each in arguments))
+    process = reclaimd_here("drill", *words.replace("{a}", file).split())
     assert (process.returncode, process.stdout) == (2, "")
     assert said in process.stderr
 

@@ -28,20 +28,7 @@ from tests.restart_rule import RestartPolicy
 
 Fields = dict[str, Any]
 
-HELD: Fields = {
-    "diskPressure": {"comesWithin": "100ms", "goesWithin": "600ms"},
-    "relievedWithin": "300ms",
-    "firstRemovalWithin": "200ms",
-    "firstRemovalNotBefore": "50ms",
-    "goes": ["image a:*"],
-    "stays": ["container default/*", "b:1"],
-    "imagesLeftAtLeast": 1,
-    "lowest": {"nodefs.available": "9Mi", "imagefs.inodesFree": "800"},
-    "passesAtMost": 1,
-    "says": "removed 1",
-    "quietFor": "900ms",
-}
-BROKEN: Fields = yaml.safe_load(Path(__file__).with_name("judgement.yaml").read_text())
+JUDGED: Fields = yaml.safe_load(Path(__file__).with_name("judgement.yaml").read_text())
 
 
 def run(changes: Fields) -> Measurements:
@@ -54,6 +41,8 @@ def run(changes: Fields) -> Measurements:
         made["conditions"] = [ConditionPeriod(pressure, *each) for each in changes["conditions"]]
     if "episodes" in made:
         made["episodes"] = [Episode(*each) for each in changes["episodes"]]
+    if "ended_pods" in made:
+        made["ended_pods"] = [MeasuredRemoval(*each) for each in changes["ended_pods"]]
     return measurements(**made)
 
 
@@ -67,10 +56,10 @@ def story(name: str, checks: Iterable[Check]) -> str:
 def test_each_expectation_is_judged_by_itself() -> None:
     """A run in which everything went well holds; each change breaks one check, which says what was
     measured instead. What is not expected is not judged."""
-    well = judge(Expectation.model_validate(HELD), measurements())
+    well = judge(Expectation.model_validate(JUDGED["held"]), measurements())
     assert [each for each in well if not each.held] == []
     stories = [story("everything held", well)]
-    for name, row in BROKEN.items():
+    for name, row in JUDGED["one check fails"].items():
         expected = Expectation.model_validate(row.get("expect", {}))
         checks = judge(expected, run(row.get("run", {})))
         assert [each.held for each in checks].count(False) == 1, name
@@ -89,21 +78,10 @@ def test_what_depends_on_the_node_of_the_scenario_is_not_judged_on_a_real_one(
 ) -> None:
     """Relief, the first removal, the lowest point, objects by their names, quiet and that pods go
     on are; a failure is one there, too. Each expectation has a check."""
-    named = {"goes": ["image a:1", "image old-*"], "stays": ["image b:*", "container *"]}
-    shares = {"lowest": {"nodefs.available": "9%"}, "nothingGoes": True}
-    late = {"relievedWithin": "100ms", "stays": ["image a:1"], "goes": []}
-    ended = (MeasuredRemoval(1.5, "pod", "default/web", "uid"),)
-    runs = {
-        "everything": ({**HELD, **named, **shares}, {}),
-        "relief is not expected": ({**HELD, "relievedWithin": "never"}, {}),
-        "late, a pod ended, an image gone": ({**HELD, **late}, {"ended_pods": ended}),
-        "too low": ({"lowest": {"nodefs.available": "10%"}}, {}),
-        "nothing is expected of pods": ({"noRestarts": False, "newPodStarts": False}, {}),
-    }
-    stories = [
-        story(name, judge_real(Expectation.model_validate(wanted), measurements(**seen), response))
-        for name, (wanted, seen) in runs.items()
-    ]
+    stories = []
+    for name, row in JUDGED["on a real node"].items():
+        wanted = Expectation.model_validate(row["expect"])
+        stories.append(story(name, judge_real(wanted, run(row.get("run", {})), response)))
     expect(Path(__file__).with_name(f"judgement-{response}.txt"), "\n".join(stories))
 
 

@@ -17,9 +17,9 @@ from eviction.drill.scenario import PodState, Scenario
 from eviction.drill.schedule import PressurePeriod, PressureSchedule
 from eviction.engine.node import Node
 from reclaim.types import ContainerState, PodSandboxState
-from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
+from signals.types import FilesystemRole
 from tests.conftest import MOUNTS
-from tests.drill.documents import IMAGEFS, MIB, document, scenario
+from tests.drill.documents import MIB, document, scenario
 from tests.reclaimd_process import came_true
 from tests.sockets.mounts import need_mounts
 
@@ -80,28 +80,6 @@ def test_after_a_reboot_nothing_runs() -> None:
         assert found == {ContainerState.EXITED, ContainerState.CREATED}
         assert {s.state for s in node.client.list_pod_sandboxes()} == {PodSandboxState.NOTREADY}
         assert set(embedded.exit_codes.values()) == {0, 1, 255}
-
-
-@pytest.mark.parametrize(
-    ("layout", "seen", "sizes_mib"),
-    [
-        ("single", FsLayout.SINGLE, (48, 48, 48)),
-        ("dedicated", FsLayout.DEDICATED_IMAGEFS, (48, 40, 40)),
-        ("split", FsLayout.SPLIT, (48, 40, 48)),
-    ],
-)
-def test_the_product_detects_the_layout(
-    layout: str, seen: FsLayout, sizes_mib: tuple[int, ...]
-) -> None:
-    """Each filesystem has the size of the scenario, and writable layers are on the right one."""
-    other = None if layout == "single" else {**IMAGEFS, "size": "40Mi"}
-    made = scenario(node={"layout": layout, "imagefs": other, "pods": PODS})
-    with built(made) as (embedded, node):
-        observations = node.summary.observe()
-        assert observations.layout is seen
-        assert len({embedded.disk(role) for role in KUBELET_ROLES}) == len(set(sizes_mib))
-        found = [observations.filesystems[role][1].capacity_bytes for role in KUBELET_ROLES]
-        assert found == [size * MIB for size in sizes_mib]
 
 
 class Pressed(NamedTuple):

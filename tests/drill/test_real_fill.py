@@ -39,21 +39,6 @@ from tests.sockets.mounts import mounted_tmpfs
 GIB = 1 << 30
 NODEFS, IMAGEFS = FilesystemIdentity("/kubelet", 1), FilesystemIdentity("/images", 2)
 STATS = FsStats(50 * GIB, 52 * GIB, 100 * GIB, 900_000, 1_000_000, 0.0)
-MARKS = (
-    Threshold(Signal.NODEFS_AVAILABLE, value("10%")),
-    Threshold(Signal.NODEFS_AVAILABLE, value("12Gi"), grace_seconds=60.0),
-    Threshold(Signal.IMAGEFS_AVAILABLE, value("20Gi")),
-    Threshold(Signal.NODEFS_INODES_FREE, value("500000")),
-)
-KUBELETS = [
-    Threshold(signal, value(mark))
-    for signal, mark in (
-        (Signal.NODEFS_AVAILABLE, "11980Mi"),
-        (Signal.NODEFS_AVAILABLE, "11Gi"),
-        (Signal.IMAGEFS_AVAILABLE, "20Gi"),
-        (Signal.NODEFS_INODES_FREE, "800k"),
-    )
-]
 
 
 def observed(*, single: bool = False, **of_nodefs: int) -> SignalObservations:
@@ -75,7 +60,11 @@ def observed(*, single: bool = False, **of_nodefs: int) -> SignalObservations:
     return SignalObservations(signals, layout, 0.0, filesystems=found)
 
 
-PLANS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("real_fill.yaml").read_text())
+DOCUMENT: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("real_fill.yaml").read_text())
+MARKS, KUBELETS = (
+    tuple(Threshold(Signal(signal), value(mark), seconds) for signal, mark, seconds in DOCUMENT[of])
+    for of in ("marks", "kubelet")
+)
 BYTES = {"grows": "bytes", "rate": "100Mi", "amount": "1Gi"}
 
 
@@ -83,7 +72,7 @@ def test_the_plan_of_a_fill_or_why_it_is_refused() -> None:
     """All that a person has to confirm, with the exact amounts: the prefill, the mark, what is
     left, what is never filled, the kubelet's marks that may be crossed on the way."""
     stories = []
-    for name, row in PLANS.items():
+    for name, row in DOCUMENT["fills"].items():
         made = scenario(pressure=row.get("pressure", [BYTES]), **row.get("scenario", {}))
         seen = observed(**row.get("node", {}))
         try:

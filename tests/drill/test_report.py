@@ -259,22 +259,6 @@ def test_labels_of_marks_stay_apart_and_in_the_chart(marked: list[float]) -> Non
     assert downwards[-1] <= HEIGHT
 
 
-@pytest.mark.parametrize(
-    ("highest", "inodes", "ticks"),
-    [
-        (2.0, True, "2 1 0"),
-        (7.0, True, "8 6 4 2 0"),
-        (1.7 * 2**30, False, "2GiB 1.5GiB 1GiB 512MiB 0B"),
-    ],
-)
-def test_each_tick_is_a_round_amount(highest: float, inodes: bool, ticks: str) -> None:
-    """Bytes are counted in powers of two."""
-    drawn = tree(chart_svg("c", 1.0, {"s": [(0.0, highest)]}, inodes=inodes))
-    shown = [text for text in drawn.iter("text") if "end" in text.get("class", "")]
-    shown.sort(key=lambda text: float(text.get("y", "nan")))
-    assert " ".join(text.text or "" for text in shown) == ticks
-
-
 # How wide a character of DejaVu Sans is, which is wider than what browsers use for system-ui: in
 # units of the size of the font, of the bold font for titles. Others count as the widest letter.
 WIDE = {

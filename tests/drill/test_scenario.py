@@ -39,7 +39,6 @@ from eviction.drill.scenario import (
     scenario_of,
 )
 from reclaim.cri.status import Code
-from signals.types import FilesystemRole, FsLayout
 from tests.drill.documents import IMAGEFS, document, scenario
 from tests.expected import expect
 from tests.mutations import mutations
@@ -86,19 +85,6 @@ def test_what_is_no_plain_yaml_is_refused(tmp_path: Path, text: str, said: str) 
         read_scenario(str(path))
 
 
-def test_defaults() -> None:
-    """No fault, no periodic collection, no hold-off, and a threshold that is not named is off."""
-    made = scenario()
-    assert (made.faults, made.node.rebooted, made.node.layout) == ((), False, FsLayout.SINGLE)
-    configuration = made.node.configuration
-    fields = ("imageGCHighThresholdPercent", "holdOffAfterStart")
-    assert [configuration[field] for field in fields] == [100, "0s"]
-    marks = [configuration["evictionHard"][f"{name}.available"] for name in ("nodefs", "imagefs")]
-    assert marks == ["10%", "0%"]
-    assert made.expect.no_restarts
-    assert made.expect.new_pod_starts
-
-
 def test_entries_stand_for_objects() -> None:
     """One with a count for that many, with numbers of two digits; only a crashed pod has a dead
     copy."""
@@ -112,18 +98,6 @@ def test_entries_stand_for_objects() -> None:
     assert node.images[2].names[0] == "registry.example/old-01:1"
     tagged = ImageSpec.model_validate({"name": "localhost:5000/shop:v2", "size": "1Mi", "count": 2})
     assert tagged.names == ["localhost:5000/shop-01:v2", "localhost:5000/shop-02:v2"]
-
-
-@pytest.mark.parametrize(
-    ("layout", "containers"),
-    [("dedicated", FilesystemRole.IMAGEFS), ("split", FilesystemRole.NODEFS)],
-)
-def test_a_layout_says_where_writable_layers_are(layout: str, containers: FilesystemRole) -> None:
-    """With the images, or with the kubelet's data."""
-    node = scenario(node={"layout": layout, "imagefs": IMAGEFS}).node
-    assert node.role(FilesystemRole.CONTAINERFS) is containers
-    assert node.role(FilesystemRole.IMAGEFS) is FilesystemRole.IMAGEFS
-    assert set(node.filesystems) == {FilesystemRole.NODEFS, FilesystemRole.IMAGEFS}
 
 
 def fault(action: FaultAction, **fields: Any) -> Fault:

@@ -51,7 +51,6 @@ class Report:
     last: Reading
     peak: Reading
     longest_stall_seconds: float | None
-    samples: int
     ended: bool
 
     @property
@@ -107,7 +106,7 @@ class Meters:
         """What was measured so far. IndexError before the `with` block."""
         read = tuple(self._readings)
         peak = Reading(*map(max, zip(*read, strict=True)))
-        return Report(read[0], read[-1], peak, self._stall, len(read), self._ended)
+        return Report(read[0], read[-1], peak, self._stall, self._ended)
 
     def _sample(self) -> None:
         answered_at = time.monotonic()

@@ -33,11 +33,9 @@ from tests.sockets.mounts import mounted_tmpfs
 
 # ---- full
 
-RUNS_OF_SOAK = 20
 WIDE_SECONDS = 30.0  # the machine is shared; the soak prints the times
 CREATING = "open,openat,openat2,creat,mkdir,mkdirat,mknod,mknodat,link,linkat,symlink,symlinkat,rename,renameat,renameat2"
 PACKAGES = ("eviction", "reclaim", "signals")
-UNITS = pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])
 
 
 def relieved(small: SmallNode, number: int, *, inodes: bool) -> Relief:
@@ -66,23 +64,16 @@ def relieved(small: SmallNode, number: int, *, inodes: bool) -> Relief:
     return relief
 
 
-@UNITS
+@pytest.mark.parametrize(
+    "runs", [2, pytest.param(20, marks=(pytest.mark.soak, pytest.mark.timeout(1800)))]
+)
+@pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])
 def test_a_full_tmpfs_is_relieved_by_a_cold_start_and_by_a_running_daemon(
-    small_node: SmallNode, inodes: bool
+    small_node: SmallNode, inodes: bool, runs: int
 ) -> None:
-    """One run of each."""
-    for number in range(2):
-        relieved(small_node, number, inodes=inodes)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-@UNITS
-def test_a_full_tmpfs_is_relieved_20_times_of_20(small_node: SmallNode, inodes: bool) -> None:
-    """Ten cold starts and ten running daemons, alternating; none fails."""
+    """One run of each; or ten of each, alternating, of which none fails."""
     times = [
-        relieved(small_node, number, inodes=inodes).first_freed_seconds
-        for number in range(RUNS_OF_SOAK)
+        relieved(small_node, number, inodes=inodes).first_freed_seconds for number in range(runs)
     ]
     for name, of in (("start", sorted(times[::2])), ("running daemon", sorted(times[1::2]))):
         figures = f"median {of[len(of) // 2]:.3f} s, worst {of[-1]:.3f} s"

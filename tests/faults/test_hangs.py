@@ -25,6 +25,7 @@ import yaml
 
 from eviction.surface.control_client import NotAskedError, ask
 from reclaim.cri.client import CriClient
+from reclaim.types import RuntimeUnavailable
 from signals.types import FsLayout, Signal
 from tests.faults.fuse import OPEN, STATFS, Silence, SilentFile, SilentFilesystem
 from tests.faults.meters import Meters, control_heartbeat
@@ -267,30 +268,6 @@ def test_a_daemon_frees_its_node_within_2_s_even_if_the_kernel_keeps_its_process
             assert successor.stop() == 0
 
 
-@pytest.mark.house("tests/faults/fuse.py")
-@pytest.mark.parametrize("silence", Silence, ids=lambda each: each.value)
-def test_the_filesystem_blocks_every_caller_and_releases_all_on_abort(
-    tmp_path: Path, silence: Silence
-) -> None:
-    """It answers until `fall_silent`. A killed caller then ends at once if its request was not
-    read, and only when the filesystem is aborted if it was; after that nothing is mounted."""
-    place = tmp_path / "silent"
-    place.mkdir()
-    with SilentFilesystem(str(place), 64 * MIB) as filesystem:
-        assert os.statvfs(place).f_blocks * 4096 == 64 * MIB
-        filesystem.fall_silent(silence)
-        caller = subprocess.Popen([sys.executable, "-c", f"import os; os.statvfs({str(place)!r})"])
-        with pytest.raises(subprocess.TimeoutExpired):
-            caller.wait(0.5)
-        caller.kill()
-        if silence is Silence.SWALLOWED:
-            with pytest.raises(subprocess.TimeoutExpired):
-                caller.wait(0.5)
-            filesystem.abort()
-        assert caller.wait(60) == -signal.SIGKILL
-    assert not os.path.ismount(place)
-
-
 # ---- a program that is started
 
 # Debian 12's is 3.11.2, which keeps itself locked while a program is started
@@ -425,38 +402,27 @@ def full_pipe() -> Iterator[int]:
         os.close(writer)
 
 
-def relieves_and_ends(small: SmallNode, start: Callable[[str], subprocess.Popen[bytes]]) -> None:
-    """What is started removes what is to be removed, and ends on SIGTERM."""
-    small.add_images(3)
-    process = start(small.configuration(Signal.NODEFS_AVAILABLE, MIB))
-    try:
-        assert came_true(lambda: len(small.removed("image")) >= 1)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_SECONDS) == 0
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_a_daemon_whose_log_is_not_read_relieves_and_ends(small_node: SmallNode) -> None:
-    """Not a byte of its log can be written from its start on; it removes, and SIGTERM ends it."""
-    with full_pipe() as unread:
-        relieves_and_ends(
-            small_node,
-            lambda file: subprocess.Popen(
-                [PROGRAM, "run", "--config", file], stderr=unread, stdout=unread, env=ENVIRONMENT
-            ),
-        )
-
-
-@pytest.mark.parametrize("output", ["2>&-", ">&- 2>&-", "2>/dev/full", "2> >(true)"])
+@pytest.mark.parametrize("output", ["2>&3 >&3", "2>&-", ">&- 2>&-", "2>/dev/full", "2> >(true)"])
 def test_a_daemon_without_a_log_relieves_and_ends(small_node: SmallNode, output: str) -> None:
-    """Standard error closed, on a full disk, or a reader that has gone."""
-    shell = ["bash", "-c", f'exec "$0" run --config "$1" {output}', PROGRAM]
-    relieves_and_ends(
-        small_node,
-        lambda file: subprocess.Popen([*shell, file], stderr=subprocess.DEVNULL, env=ENVIRONMENT),
-    )
+    """From its start on not a byte of it can be written, as nobody reads it; standard error is
+    closed, on a full disk, or its reader has gone. It removes, and SIGTERM ends it."""
+    small_node.add_images(3)
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB)
+    with full_pipe() as unread:
+        words = f'exec "$0" run --config "$1" {output} {unread}>&-'.replace("&3", f"&{unread}")
+        process = subprocess.Popen(
+            ["bash", "-c", words, PROGRAM, file],
+            stderr=subprocess.DEVNULL,
+            env=ENVIRONMENT,
+            pass_fds=[unread],
+        )
+        try:
+            assert came_true(lambda: len(small_node.removed("image")) >= 1)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_SECONDS) == 0
+        finally:
+            process.kill()
+            process.wait()
 
 
 def test_a_hook_whose_words_are_not_read_relieves(small_node: SmallNode, tmp_path: Path) -> None:
@@ -481,36 +447,23 @@ def test_a_hook_whose_words_are_not_read_relieves(small_node: SmallNode, tmp_pat
 
 # ---- a runtime that is slow to accept
 
-STALL_SECONDS = 0.6  # at least: it accepts only after the client has waited for so long
+STALL_SECONDS = 0.6
 
 
-def test_a_runtime_that_took_longer_than_100_ms_to_accept_was_unreachable(
-    small_node: SmallNode, tmp_path: Path
-) -> None:
+def test_a_runtime_that_took_longer_than_100_ms_to_accept_was_unreachable(tmp_path: Path) -> None:
     """containerd stalled for a moment on a full btrfs, and `reclaimd reclaim` exited with 3: grpc's
     shortest back-off also limits how long a new connection may take. Now a connection has 5 s."""
-    front = tmp_path / "front.sock"
-
-    def passed_on(source: socket.socket, target: socket.socket) -> None:
-        while data := source.recv(65536):
-            target.sendall(data)
-
-    with socket.socket(socket.AF_UNIX) as server, ThreadPoolExecutor(3) as pool:
-        server.bind(str(front))
+    front = str(tmp_path / "front.sock")
+    with socket.socket(socket.AF_UNIX) as server, ThreadPoolExecutor(1) as pool:
+        server.bind(front)
         server.listen(64)
         client = CriClient(f"unix://{front}")
         asked = pool.submit(client.image_fs_info)
         with pytest.raises(TimeoutError):
             asked.result(STALL_SECONDS)
         accepted, _ = server.accept()
-        with accepted, socket.socket(socket.AF_UNIX) as behind:
-            behind.connect(small_node.server.socket_path)
-            ways = [
-                pool.submit(passed_on, accepted, behind),
-                pool.submit(passed_on, behind, accepted),
-            ]
-            assert asked.result().image_filesystems
+        with accepted:
+            assert accepted.recv(65536), "it greets"
+            assert not select.select([accepted], [], [], 0.0)[0], "and has not left"
             client.close()
-            for each in (accepted, behind):
-                each.shutdown(socket.SHUT_RDWR)
-            assert [way.exception() for way in ways] == [None, None]
+        assert isinstance(asked.exception(), RuntimeUnavailable)

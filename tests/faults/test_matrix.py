@@ -3,7 +3,6 @@ broken promise."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import yaml
 
 from reclaim.cri import client
+from reclaim.types import Kind
 from tests.expected import expect
 from tests.faults.matrix.bench import Run, run_row
 from tests.faults.matrix.injectors import INJECTORS
@@ -22,7 +22,6 @@ from tests.faults.matrix.table import (
     RESOURCES,
     TABLE,
     Fault,
-    Kind,
     Livez,
     Row,
     When,
@@ -77,53 +76,29 @@ def test_what_a_row_does_not_promise_has_its_reason() -> None:
     assert f"\nRestartSec={RESTART_SECONDS:g}\n" in unit
 
 
-def answers(told: list[list[Any]]) -> list[Answer]:
-    """Answers of `/livez`, each within 0.1 s."""
-    return [Answer(at, at + 0.1, status) for at, status in told]
-
-
-GOES_ON = Run(
-    Row("x", Fault.ABSENT),
-    began=10.0,
-    ended=13.0,
-    terminated=14.0,
-    cycles=[Cycle(9.0, 9.1), Cycle(10.5, 10.7), Cycle(11.0, 11.3), Cycle(13.1, 13.2)],
-    removed_at={Kind.IMAGE: [9.1, 10.7, 11.3, 13.2], Kind.CONTAINER: [], Kind.SANDBOX: []},
-    answers=answers([[9.0, 200], [10.5, 200], [12.5, 200], [13.5, 200]]),
-    exit_code=0,
-)
-HELD = {
-    "goes on": GOES_ON,
-    "comes back": replace(
-        GOES_ON,
-        row=Row("x", Fault.ABSENT, relief=When.COMES_BACK, meanwhile=frozenset({Kind.CONTAINER})),
-        cycles=[Cycle(9.0, 9.1), Cycle(9.4, 13.5)],
-        removed_at={**GOES_ON.removed_at, Kind.CONTAINER: [10.4]},
-    ),
-    "not expected": replace(
-        GOES_ON,
-        row=Row("x", Fault.HANGS, relief=When.NOT_EXPECTED, reason="…"),
-        ended=None,
-        cycles=[Cycle(9.0, 9.1)],
-        removed_at={**GOES_ON.removed_at, Kind.IMAGE: [9.1]},
-    ),
-}
-
-
-def changed(of: str, livez: str = "200", *, restarts: bool = False, **changes: Any) -> Run:
-    """A run that held, with one thing changed, as `judged.yaml` has it."""
-    run = HELD[of]
-    changes["row"] = replace(run.row, livez=Livez(livez), restarts=restarts)
-    changes["answers"] = answers(changes["answers"]) if "answers" in changes else run.answers
-    if "cycles" in changes:
-        changes["cycles"] = [Cycle(*each) for each in changes["cycles"]]
-    return replace(run, **changes)
+def run_of(**given: Any) -> Run:
+    """A run, as `judged.yaml` has it."""
+    row = Row(
+        "x",
+        Fault(given.pop("fault")),
+        relief=When(given.pop("relief")),
+        meanwhile=frozenset(map(Kind, given.pop("meanwhile", ()))),
+        livez=Livez(given.pop("livez", "200")),
+        restarts=given.pop("restarts", False),
+    )
+    given["cycles"] = [Cycle(*each) for each in given["cycles"]]
+    given["removed_at"] = {Kind(kind): times for kind, times in given["removed_at"].items()}
+    given["answers"] = [Answer(at, at + 0.1, status) for at, status in given["answers"]]
+    return Run(row, **given)
 
 
 @HOUSE
 def test_each_broken_promise_is_told() -> None:
     """Runs that held, with one thing changed at a time; one sentence says it, none if it holds."""
     here = Path(__file__).parent / "matrix"
-    rows = yaml.safe_load((here / "judged.yaml").read_text())
-    stories = ["\n  ".join([name, *broken_promises(changed(**row))]) for name, row in rows.items()]
+    judged = yaml.safe_load((here / "judged.yaml").read_text())
+    stories = []
+    for name, row in judged["changed"].items():
+        run = run_of(**{**judged["held"][row.pop("of")], **row})
+        stories.append("\n  ".join([name, *broken_promises(run)]))
     expect(here / "judged.txt", "\n".join([*stories, ""]))

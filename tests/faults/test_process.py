@@ -40,8 +40,9 @@ from signals.filesystems import Reading, read_statvfs
 from signals.types import FsLayout, Signal, SignalObservations
 from signals.watcher import FsWatcher
 from tests.faults import meters
-from tests.faults.meters import MIB, Meters, Report
-from tests.faults.pass_check import PopulatedNode
+from tests.faults.matrix.program import WAITS_FOR_A_LINE
+from tests.faults.meters import MIB, Meters
+from tests.faults.populated import PopulatedNode
 from tests.nodes.faults import Fail
 from tests.nodes.small_node import SmallNode
 from tests.ports import free_port
@@ -53,7 +54,6 @@ from tests.reclaimd_process import (
     Daemon,
     answer,
     came_true,
-    reclaimd,
     reclaimd_here,
     write_configuration,
 )
@@ -61,24 +61,24 @@ from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.mounts import need_mounts
 from tests.thread_limit import ThreadLimit, no_thread_starts
 
+SOAK = (pytest.mark.soak, pytest.mark.timeout(3600))
+
 # ---- killed
 
-KILLS, KILLS_OF_SOAK = 6, 200
+KILLS_OF_SOAK = 200
 LONGEST_STEP_SECONDS = 0.005  # between two calls to the runtime
 STARVED_PASSES = 5
 WHOLE_ROW = ("--signal", "nodefs.available", "--all", "--now", "-o", "json")
 
 
-def undisturbed_pass(
-    configuration: str, run: Callable[..., subprocess.CompletedProcess[str]] = reclaimd_here
-) -> Any:
-    """The record of one undisturbed pass, in this process or as one of its own.
+def undisturbed_pass(configuration: str) -> Any:
+    """The record of one undisturbed pass.
 
     On a machine so busy that the reading of an object was too old for its removal the pass gives up
     with an error; then it is repeated.
     """
     for left in reversed(range(STARVED_PASSES)):
-        process = run("reclaim", "--config", configuration, *WHOLE_ROW)
+        process = reclaimd_here("reclaim", "--config", configuration, *WHOLE_ROW)
         # 1: space that comes late is not there yet
         assert process.returncode in (0, 1), process.stderr
         record = answer(process)
@@ -88,29 +88,35 @@ def undisturbed_pass(
     raise AssertionError
 
 
-def killed_at_random(directory: Path, kills: int, seed: int) -> list[int]:
-    """Runs `kills` reclaims, each killed right after a random one of its calls to the runtime, and
-    each followed by a whole one. Returns how many objects each had removed when it was killed."""
+@pytest.mark.parametrize(
+    ("kills", "seed"),
+    [(6, 7), pytest.param(KILLS_OF_SOAK, time.time_ns(), marks=SOAK, id="soak")],
+)
+def test_a_reclaim_that_is_killed_leaves_nothing_to_repair(
+    tmp_path: Path, kills: int, seed: int
+) -> None:
+    """Six kills at random moments, each right after a random call to the runtime: the next start
+    converges in one pass, and removes nothing that must be kept. Or 200, with a new seed each time,
+    which is printed."""
     need_mounts()
     chance = random.Random(seed)  # noqa: S311 # a repeatable sequence, no secret
-    node = PopulatedNode(directory)
-
-    def asked() -> int:
-        return node.failpoints.calls.total()
+    node = PopulatedNode(tmp_path / "node")
+    calls = node.failpoints
 
     def has_gone_on(process: subprocess.Popen[bytes], last: int) -> bool:
-        return asked() > last or process.poll() is not None
+        return calls.calls.total() > last or process.poll() is not None
 
-    removed_before_kill: list[int] = []
+    gone: list[int] = []
     try:
         node.populate()
-        before = asked()
-        undisturbed_pass(node.configuration(Signal.NODEFS_AVAILABLE, above=1), reclaimd)
-        calls = asked() - before
+        before = calls.calls.total()
+        undisturbed_pass(node.configuration(Signal.NODEFS_AVAILABLE, above=1))
+        of_a_pass = calls.calls.total() - before
         for _ in range(kills):
             removable = node.populate()
             configuration = node.configuration(Signal.NODEFS_AVAILABLE, above=1)
-            already, last = len(node.removed()), asked() + chance.randrange(calls)
+            already = len(node.removed())
+            last = calls.calls.total() + chance.randrange(of_a_pass)
             process = subprocess.Popen(
                 [PROGRAM, "reclaim", "--config", configuration, *WHOLE_ROW],
                 env=ENVIRONMENT,
@@ -121,67 +127,43 @@ def killed_at_random(directory: Path, kills: int, seed: int) -> list[int]:
             time.sleep(chance.uniform(0.0, LONGEST_STEP_SECONDS))
             process.kill()
             process.wait(60.0)
-            removed_before_kill.append(len(node.removed()) - already)
-            assert node.protected <= node.present(), node.protected - node.present()
+            gone.append(len(node.removed()) - already)
+            assert node.lost() == []
             record = undisturbed_pass(configuration)
             left = removable & node.leftovers()
             reported = (*record["removals"], *record["kept"])
             assert not left, [each for each in reported if each["id"] in left]
             assert {each["result"] for each in record["removals"]} <= {"removed", "already_gone"}
-            assert node.protected <= node.present()
+            assert node.lost() == []
     finally:
         node.close()
-    return removed_before_kill
-
-
-def test_a_reclaim_that_is_killed_leaves_nothing_to_repair(tmp_path: Path) -> None:
-    """Six kills at random moments: the next start converges in one pass, and removes
-    nothing that must be kept.
-    """
-    assert len(killed_at_random(tmp_path / "node", KILLS, seed=7)) == KILLS
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_two_hundred_reclaims_that_are_killed_leave_nothing_to_repair(tmp_path: Path) -> None:
-    """200 kills with a new seed each time, which is printed."""
-    seed = time.time_ns()
-    gone = killed_at_random(tmp_path / "node", KILLS_OF_SOAK, seed)
     middle = sum(0 < each < max(gone) for each in gone)
     print(f"seed {seed}: {gone.count(0)} before the first removal, {middle} in the middle of it")
-    assert middle > KILLS_OF_SOAK // 10, "the kills were in the middle of it"
+    assert kills < KILLS_OF_SOAK or middle > kills // 10, "the kills were in the middle of it"
 
 
 # ---- started
 
 
-@pytest.fixture
-def idle(tmp_path: Path) -> tuple[str, str]:
-    """A configuration without pressure and without a runtime, and its control socket."""
+@pytest.mark.parametrize("count", [4, pytest.param(50, marks=pytest.mark.soak)])
+@pytest.mark.timeout(300)
+def test_of_four_starts_at_once_exactly_one_lives(tmp_path: Path, count: int) -> None:
+    """Or of fifty, without pressure and without a runtime: one runs on, the others exit with 75 and
+    one sentence."""
     (tmp_path / "kubelet").mkdir()
     control = str(tmp_path / "control.sock")
-    path = write_configuration(
+    configuration = write_configuration(
         tmp_path / "reclaimd.yaml",
         rootDirectory=str(tmp_path / "kubelet"),
         containerRuntimeEndpoint=f"unix://{tmp_path}/none.sock",
         controlSocket=control,
         evictionHard={"nodefs.available": "1Ki"},
     )
-    return str(path), control
-
-
-@pytest.mark.parametrize("count", [4, pytest.param(50, marks=pytest.mark.soak)])
-@pytest.mark.timeout(300)
-def test_of_four_starts_at_once_exactly_one_lives(
-    idle: tuple[str, str], tmp_path: Path, count: int
-) -> None:
-    """Or of fifty: one runs on, the others exit with 75 and one sentence."""
-    configuration, control = idle
     running: dict[Path, subprocess.Popen[bytes]] = {}
     for number in range(count):
         path = tmp_path / f"{number}.log"
         with path.open("wb") as log:
-            command = [PROGRAM, "run", "--config", configuration]
+            command = [PROGRAM, "run", "--config", str(configuration)]
             running[path] = subprocess.Popen(command, env=ENVIRONMENT, stderr=log)
     try:
 
@@ -204,20 +186,6 @@ def test_of_four_starts_at_once_exactly_one_lives(
         for process in running.values():
             process.kill()
             process.wait()
-
-
-def test_the_first_instance_is_undisturbed_by_a_second_one(idle: tuple[str, str]) -> None:
-    """The first logs nothing about the second, answers its control socket,
-    and exits with 0 on SIGTERM.
-    """
-    configuration, control = idle
-    with Daemon("--config", configuration) as first:
-        assert came_true(lambda: "cannot be asked" in str(first.events))
-        logged = len(first.events)
-        assert reclaimd("run", "--config", configuration).returncode == 75
-        assert len(first.events) == logged
-        assert ask(control, "status")["conditions"] == []
-        assert first.stop() == 0
 
 
 # ---- what a pass needs is made at the start
@@ -247,11 +215,10 @@ def no_threads(pid: int) -> Iterator[None]:
 
 
 @contextmanager
-def few_descriptors(pid: int, most: int = 14) -> Iterator[None]:
-    """So many at most from now on. Python and the configuration are content with 14; the sockets of
-    a pass are not."""
+def few_descriptors(pid: int) -> Iterator[None]:
+    """Python and the configuration are content with 14; the sockets of a pass are not."""
     _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, hard))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (14, hard))
     yield
 
 
@@ -267,15 +234,10 @@ def test_a_start_with_too_little_ends_with_one_sentence(
     small_node: SmallNode, limit: Callable[[int], AbstractContextManager[None]], said: str
 ) -> None:
     """Exit 71, which the page explains."""
-    command = [PROGRAM, "run", "--config", small_node.configuration(parallelRemovals=2)]
+    file, pipe = small_node.configuration(parallelRemovals=2), subprocess.PIPE
+    command = [*WAITS_FOR_A_LINE, PROGRAM, "run", "--config", file]
     with (
-        subprocess.Popen(
-            ["sh", "-c", 'read -r go; exec "$@"', "sh", *command],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=ENVIRONMENT,
-        ) as process,
+        subprocess.Popen(command, stdin=pipe, stderr=pipe, text=True, env=ENVIRONMENT) as process,
         limit(process.pid),
     ):
         _, words = process.communicate("go\n", timeout=120.0)
@@ -324,29 +286,6 @@ def test_a_daemon_at_rest_has_few_threads(
         assert came_true(lambda: len(list(threads.iterdir())) <= 36)
 
 
-@pytest.mark.regression
-def test_a_daemon_without_a_free_descriptor_relieves_also_after_the_runtime_was_restarted(
-    small_node: SmallNode,
-) -> None:
-    """No descriptor is left when the disk fills, and the runtime's connections are
-    dead: images go all the same.
-    """
-    images = small_node.add_images(3)
-    small_node.run(small_node.run_pod("web"))
-    mark = str(small_node.available() - 4 * MIB)
-    configuration = small_node.configuration(evictionHard={"nodefs.available": mark})
-    with Daemon("--config", configuration) as daemon:
-        small_node.wait_for("ListContainers")
-        used = max(map(int, os.listdir(f"/proc/{daemon.process.pid}/fd"))) + 1
-        with few_descriptors(daemon.process.pid, used):
-            small_node.server.stop()
-            small_node.server.start()
-            small_node.fill(8 * MIB)
-            daemon.wait_for(lambda event: "satisfied" in str(event.get("result")))
-    assert small_node.removed("image")
-    assert set(small_node.removed("image")) <= set(images)
-
-
 def test_a_watch_without_a_thread_is_a_problem_and_nothing_more(tmp_path: Path) -> None:
     """The sentence says that observations come at intervals only; nothing stays open."""
     with no_thread_starts():
@@ -372,24 +311,24 @@ class Load:
         self.small = small
         self._made = 0
 
-    def remove_one(self) -> None:
-        """A pass that removes an image."""
-        self._made += 1
-        image = self.small.add_image(f"registry.example/load/{self._made}:1", SMALL_BYTES)
-        assert came_true(lambda: image in self.small.removed()[-8:])
-
     def passes(self, count: int) -> None:
         """Each of them removes an image."""
         for _ in range(count):
-            self.remove_one()
+            self._made += 1
+            name = f"registry.example/load/{self._made}:1"
+            image = self.small.add_image(name, SMALL_BYTES)
+            assert came_true(partial(self._has_gone, image))
             time.sleep(ENDING_SECONDS)
+
+    def _has_gone(self, image: str) -> bool:
+        return image in self.small.removed()[-8:]
 
     def restarts(self, count: int) -> None:
         """Of the runtime, each followed by pressure that is relieved."""
         for _ in range(count):
             self.small.server.stop()
             self.small.server.start()
-            self.remove_one()
+            self.passes(1)
 
     def events(self, count: int) -> None:
         """Of inotify, in a directory that the daemon watches."""
@@ -402,10 +341,26 @@ class Load:
             os.close(directory)
 
 
-def held_after(small: SmallNode, name: str, count: int, first: int) -> Report:
-    """What a daemon holds after so much of a load, compared with after the `first`, which fills its
-    caches. It is read when it has no more threads than then: a call, a removal and gRPC's own work
-    each have one while they last."""
+@pytest.mark.parametrize(
+    ("name", "count", "first", "growth_bytes"),
+    [
+        ("events", 10_000, 2_000, None),
+        ("passes", 20, 10, None),
+        ("restarts", 4, 4, None),
+        *(
+            pytest.param(name, count, count // 10, GROWTH_BYTES, marks=SOAK)
+            for name, count in (("events", 1_000_000), ("passes", 10_000), ("restarts", 200))
+        ),
+    ],
+)
+def test_what_a_daemon_holds_stays_bounded(
+    small_node: SmallNode, name: str, count: int, first: int, growth_bytes: int | None
+) -> None:
+    """No load adds a descriptor or a thread; a million events, 10 000 passes, 200 restarts add less
+    than 4 MiB. Compared with what is held after the `first`, which fill its caches. It is read when
+    it has no more threads than then: a call, a removal and gRPC's own work each have one while they
+    last."""
+    small, began = small_node, time.monotonic()
     small.run(small.run_pod("web"))  # so that only what the load adds is removable
     load: Callable[[int], None] = getattr(Load(small), name)
     file = small.configuration(
@@ -434,36 +389,11 @@ def held_after(small: SmallNode, name: str, count: int, first: int) -> Report:
         assert daemon.stop() == 0
     last = min(readings, key=lambda each: (each.threads, each.descriptors))
     report = replace(metered.report, last=last)
+    print(f"{count} {name} in {time.monotonic() - began:.0f} s:\n{report}")
     assert report.descriptors_more <= 0, str(report)
     assert report.threads_more <= 0, str(report)
-    return report
-
-
-@pytest.mark.parametrize(
-    ("name", "count", "first"), [("events", 10_000, 2_000), ("passes", 30, 15), ("restarts", 4, 4)]
-)
-def test_what_a_daemon_holds_stays_bounded(
-    small_node: SmallNode, name: str, count: int, first: int
-) -> None:
-    """A short run of each load adds no descriptor and no thread."""
-    held_after(small_node, name, count, first)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    ("name", "count"), [("events", 1_000_000), ("passes", 10_000), ("restarts", 200)]
-)
-def test_what_a_daemon_holds_stays_bounded_for_long(
-    small_node: SmallNode, name: str, count: int
-) -> None:
-    """A million events, 10 000 passes, 200 restarts add no descriptor, no
-    thread and less than 4 MiB.
-    """
-    began = time.monotonic()
-    report = held_after(small_node, name, count, count // 10)
-    print(f"{count} {name} in {time.monotonic() - began:.0f} s:\n{report}")
-    assert report.last.rss_bytes - report.first.rss_bytes <= GROWTH_BYTES, str(report)
+    if growth_bytes is not None:
+        assert report.last.rss_bytes - report.first.rss_bytes <= growth_bytes, str(report)
 
 
 # ---- a defect while it observes

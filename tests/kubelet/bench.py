@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.kubelet.control_plane import what_is_missing
-from tests.kubelet.duel import Responder
+from tests.kubelet.duel import Responder, crictl
 from tests.kubelet.matrix import Matrix, Program, combinations, filesystems, say
 from tests.kubelet.matrix_page import MEASURED, read_all, table, write_page
 from tests.real_node.loopfs import ToolError
@@ -48,11 +48,17 @@ def main(arguments: Sequence[str]) -> int:
     if sentence := what_is_missing():
         say(sentence)
         return 1
+    responders: list[Responder] = asked.responder or list(Responder)
+    if Responder.PRUNE in responders and crictl() is None:
+        say("no crictl (CRICTL=), so nobody prunes")
+        responders = [each for each in responders if each is not Responder.PRUNE]
+        if not responders:
+            return 1
     asked.into.mkdir(parents=True, exist_ok=True)
     chosen = (
         asked.filesystem or filesystems(),
         asked.rate or RATES_MIB,
-        asked.responder or list(Responder),
+        responders,
         asked.runs,
     )
     matrix = Matrix(list(combinations(kubelets, runtimes, *chosen)), asked.into)

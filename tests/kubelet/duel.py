@@ -10,10 +10,10 @@ it knows nothing of who responds.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import re
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,21 +22,22 @@ from enum import StrEnum
 from pathlib import Path
 
 from tests.background import Background
+from tests.bench import ring
 from tests.kubelet import manifests
 from tests.kubelet.api import ApiError
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import KubeletSettings
 from tests.kubelet.node import GIB, KubeletNode, kubelet_node
-from tests.kubelet.prune import PruneTimer
-from tests.real_node.fill import Fill, fill_bytes
+from tests.real_node.fill import fill_bytes
+from tests.real_node.loopfs import find_tool
 from tests.real_node.oci import BASE, Image, ImageTar, random_layer
 from tests.reclaimd_process import Daemon, write_configuration
 
 MIB = 1 << 20
+PERIOD_SECONDS = 60.0  # of prunes
 SIZE_BYTES = 6 * GIB
 UNUSED, UNUSED_BYTES = 19, 40 * MIB
 HEADROOM_BYTES = 200 * MIB  # above reclaimd's mark when the fill begins
-SAMPLE_SECONDS = 0.005
 WATCH_SECONDS = 0.25
 UNUSED_IMAGES = [
     Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, UNUSED_BYTES)))
@@ -131,16 +132,8 @@ class DuelRun:
     events: tuple[Event, ...]
 
 
-class Sampler(Background):
-    """Reads available bytes and what the fill has written, each 5 ms, until the
-    `with` block ends.
-    """
-
-    def __init__(self, disk: Path, fill: Fill) -> None:
-        super().__init__("sampler")
-        self.samples: list[tuple[float, int, int]] = []
-        self._disk = disk
-        self._written_to = fill.directory / "fill.bin"
+class Sampler(ring.Sampler):
+    """Reads available bytes and what the fill has written, until the `with` block ends."""
 
     @property
     def lowest(self) -> int:
@@ -151,26 +144,6 @@ class Sampler(Background):
         """When the first reading was below the mark, by `time.monotonic()`; None if none was."""
         return next((at for at, available, _ in self.samples if available < mark_bytes), None)
 
-    def first_freed(self, mark_bytes: int) -> float | None:
-        """Seconds from the first reading below the mark to the first one that cannot be without 1
-        MiB having come back; None if there is none."""
-        if (crossed := self.crossed(mark_bytes)) is None:
-            return None
-        most = max(available + written for at, available, written in self.samples if at <= crossed)
-        freed = (
-            at
-            for at, available, written in self.samples
-            if at > crossed and available + written >= most + MIB
-        )
-        return next((at - crossed for at in freed), None)
-
-    def seconds_below(self, mark_bytes: int) -> float:
-        """How long it was below the mark, in all."""
-        pairs = itertools.pairwise(self.samples)
-        return sum(
-            later - at for (at, available, _), (later, _, _) in pairs if available < mark_bytes
-        )
-
     def seconds_above(self, mark_bytes: int) -> float:
         """How long it has been at the mark or above, up to now."""
         below = next(
@@ -178,15 +151,6 @@ class Sampler(Background):
             self.samples[0][0],
         )
         return time.monotonic() - below
-
-    def _run(self) -> None:
-        while not self._over.wait(SAMPLE_SECONDS):
-            with contextlib.suppress(FileNotFoundError):
-                written = self._written_to.stat().st_blocks * 512
-                figures = os.statvfs(self._disk)
-                self.samples.append(
-                    (time.monotonic(), figures.f_bavail * figures.f_frsize, written)
-                )
 
 
 class PressureWatch(Background):
@@ -210,6 +174,37 @@ class PressureWatch(Background):
                 if (has := self._node.conditions()["DiskPressure"]) != last:
                     self.changes.append((time.monotonic(), has))
                     last = has
+
+
+def crictl() -> str | None:
+    """Where crictl is, which `CRICTL` may name; None: nowhere."""
+    return find_tool(os.environ.get("CRICTL") or "crictl")
+
+
+class PruneTimer(Background):
+    """Prunes the images of the runtime at `socket` after `first_seconds`, then once a
+    minute, until the `with` block ends. `events`: when a prune began and ended
+    (`time.monotonic()`), and what it said."""
+
+    def __init__(self, socket: Path, first_seconds: float) -> None:
+        super().__init__("prune timer")
+        self.events: list[tuple[float, str]] = []
+        endpoint = f"unix://{socket}"
+        ends = ("--runtime-endpoint", endpoint, "--image-endpoint", endpoint)
+        self._command = [str(crictl()), *ends, "rmi", "--prune"]
+        self._first_seconds = first_seconds
+
+    def _run(self) -> None:
+        pause = self._first_seconds
+        while not self._over.wait(pause):
+            began = time.monotonic()
+            self.events.append((began, "prune begins"))
+            done = subprocess.run(self._command, check=False, capture_output=True, text=True)
+            ended, removed = time.monotonic(), done.stdout.count("Deleted: ")
+            self.events.append(
+                (ended, f"prune ends with {done.returncode}: {removed} images removed")
+            )
+            pause = max(began + PERIOD_SECONDS - ended, 0.0)
 
 
 def crowd(node: KubeletNode) -> list[str]:
@@ -321,7 +316,7 @@ def duel(
             crossed_seconds=None if crossed is None else crossed - began,
             first_freed_seconds=None if fstype in ACCOUNTED_SECONDS else sampler.first_freed(own),
             lowest_bytes=sampler.lowest,
-            below_mark_seconds=sampler.seconds_below(mark),
+            below_mark_seconds=sampler.below(mark),
             images_before=images_before,
             images_left=len(node.runtime.cri.list_images()),
             restarted=tuple(name for name in runs if restarts(pods[name])),
@@ -413,7 +408,7 @@ def _beside(
     responder: Responder,
     first_prune_seconds: float,
     said: list[Event],
-) -> Iterator[Callable[[], None]]:
+) -> Iterator[Callable[[], object]]:
     """Who stands beside the kubelet. Gives what is called when the fill begins; at the end `said`
     has what the responder did."""
     match responder:
@@ -439,7 +434,7 @@ def _beside(
         case Responder.PRUNE:
             timer = PruneTimer(node.runtime.socket, first_prune_seconds)
             with contextlib.ExitStack() as stack:
-                yield lambda: _begin(stack, timer)
+                yield lambda: stack.enter_context(timer)
             said += [Event(at, "prune", what) for at, what in timer.events]
 
 
@@ -471,7 +466,3 @@ def _shares(before: Sequence[int], after: Sequence[int]) -> tuple[float, float]:
 
 def _time_of(event: Event) -> float:
     return event.at
-
-
-def _begin(stack: contextlib.ExitStack, timer: PruneTimer) -> None:
-    stack.enter_context(timer)

@@ -43,15 +43,16 @@ from tests.kubelet.duel import (
     IMAGES,
     MARGIN_PERCENT,
     NODEFS_PERCENT,
+    PERIOD_SECONDS,
     SIZE_BYTES,
     UNUSED,
     UNUSED_BYTES,
     DuelRun,
     Responder,
     Sample,
+    crictl,
     duel,
 )
-from tests.kubelet.prune import PERIOD_SECONDS, crictl
 from tests.own_machine import entered
 from tests.real_node.loopfs import MAKE, find_tool, run_tool
 from tests.real_node.oci import ImageTar, write_images
@@ -328,7 +329,7 @@ def header(run: Run, found: DuelRun) -> dict[str, Any]:
         "responder": run.responder,
         "number": run.number,
         "reclaimd": commit() if run.responder == Responder.RECLAIMD else None,
-        "crictl": _crictl_version() if is_prune else None,
+        "crictl": version_of(str(crictl())) if is_prune else None,
         "first_prune_seconds": run.first_prune_seconds if is_prune else None,
         "kernel": platform.release().split("-")[0],
         "machine": {
@@ -436,11 +437,6 @@ def _alone(into: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _crictl_version() -> str:
-    found = crictl()
-    return "stand-in" if found is None else version_of(found)
 
 
 def _fill_seconds(run: Run) -> float:

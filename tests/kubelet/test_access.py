@@ -129,30 +129,6 @@ def test_what_finished_pods_hold_goes_and_none_runs_again(
     assert held(finished) == ({"serves", "later"}, {"serves", "later"}, {APP})
 
 
-@pytest.mark.parametrize(
-    ("token_of", "sentence"),
-    [
-        pytest.param(lambda node: "x" * 40, "401 Unauthorized", id="unknown token"),
-        pytest.param(
-            service_account,
-            "403 Forbidden: is the identity allowed to get nodes/proxy",
-            id="no role",
-        ),
-    ],
-)
-def test_without_the_list_finished_pods_keep_what_they_hold(
-    finished: KubeletNode, token_of: Callable[[KubeletNode], str], sentence: str
-) -> None:
-    """`plan` says why the kubelet does not answer; only what nobody uses goes."""
-    file = finished.configured(**token_fields(finished, token_of(finished)))
-    pods = answer(reclaimd("plan", "--config", file, "-o", "json"))["pods"]
-    assert pods["told_by"] == "directories"
-    assert sentence in pods["problem"]
-    containers, sandboxes, images = held(finished)
-    assert [each["name"] for each in purged(file)["removals"]] == [image_of("unused")]
-    assert held(finished) == (containers, sandboxes, images - {image_of("unused")})
-
-
 @pytest.mark.regression
 def test_a_static_pod_that_has_finished_does_not_run_again(make_node: NodeMaker) -> None:
     """Its status is in the API server, but the kubelet does not read it there:
@@ -375,17 +351,3 @@ def test_events_arrive_at_the_node_and_equal_ones_are_counted(eventful: KubeletN
         assert told == (about, "Warning", NODE)
     said = "Attempting to reclaim ephemeral-storage (ReclaimPressure: below reclaimd's own mark)"
     assert event["message"] == said
-
-
-def test_without_the_role_there_is_one_warning_and_relief_goes_on(eventful: KubeletNode) -> None:
-    """It names what the identity may not do."""
-    node = eventful
-    mark = node.filesystem.available_bytes() - BELOW
-    with Daemon("--config", sends_events(node, service_account(node), mark)) as daemon:
-        for number in range(2):
-            press(node, daemon, mark, number)
-        warning = daemon.wait_for(lambda event: event["message"].startswith(NOT_SENT))
-        assert "answered 403: " in warning["message"]
-        assert "may it create and patch events in the namespace default?" in warning["message"]
-    assert sum(event["message"].startswith(NOT_SENT) for event in daemon.events) == 1
-    assert events_of(node, MET) == []

@@ -131,39 +131,15 @@ def two_filesystems(
     """A node with a filesystem for images, of which nobody uses four, one pod that runs, and, where
     layers are on the other filesystem, one that is done and has a long log."""
     settings = KubeletSettings(thresholds, {"containerLogMaxSize": "1Gi"})
-    size, images = (GIB, [Image(APP, (BASE,)), *FEW]) if split else (2 * GIB, ())
+    size, images = GIB if split else 2 * GIB, [Image(APP, (BASE,)), *FEW]
     with kubelet_node(
         directory, plane, settings, size, images=images, image_size_bytes=GIB, split=split
     ) as node:
-        if not split:
-            node.import_removable([Image(APP, (BASE,)), *FEW])
         node.create(manifests.running("serves", APP), "Running")
         if split:
             talks = manifests.container("works", APP, (*manifests.SHELL, TALKS))
             node.create(manifests.pod("done", talks, restart="Never"), "Succeeded")
         yield node
-
-
-@pytest.mark.parametrize(("signal", "percent", "code"), [(IMAGEFS, 20, 0), (NODEFS, 15, 1)])
-def test_pressure_on_one_filesystem_alone_takes_nothing_of_the_other(
-    plane: ControlPlane, tmp_path: Path, signal: str, percent: int, code: int
-) -> None:
-    """To below our mark, above the kubelet's, with the default margin. Of the imagefs some images
-    go, and the kubelet never sees pressure; of the nodefs nothing that may be removed is there, and
-    no image goes: the kubelet would remove none either."""
-    with two_filesystems(tmp_path / "node", plane, MARKS, split=False) as node:
-        images = node.runtime.cri.image_ids()
-        figures = os.statvfs(filesystem_of(node, signal))
-        fill(node, signal, figures.f_blocks * figures.f_frsize * percent // 100 - 10 * MIB)
-        done = reclaimd("reclaim", "--config", node.configured(), "--now", "-o", "json")
-        record = answer(done)
-        assert (done.returncode, record["acted_on"]["signal"]) == (code, signal), record["reason"]
-        removed = {each["name"] for each in record["removals"]}
-        assert removed < {image.reference for image in FEW}
-        assert bool(removed) is (signal == IMAGEFS)
-        assert len(images - node.runtime.cri.image_ids()) == len(removed)
-        assert not node.conditions()["DiskPressure"]
-        assert node.phase("serves") == "Running"
 
 
 # ---- what is left

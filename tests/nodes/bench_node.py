@@ -51,13 +51,11 @@ _REMOVE_IMAGE = re.compile(
 @dataclass(frozen=True)
 class Crossing:
     """One fill across the mark: milliseconds from the crossing to the first removal in containerd's
-    log, to the first byte freed and to the minimum reclaim, and the deepest point below the mark in
-    MiB. None: did not happen in time."""
+    log, to the first byte freed and to the minimum reclaim. None: did not happen in time."""
 
     sent: float | None
     first_byte: float | None
     relieved: float | None
-    below: float
 
 
 class BenchNode:
@@ -206,10 +204,7 @@ def _crossing(observer: Observer, sent_at: float | None) -> Crossing:
             else (then - observer.crossed_at) * 1000
         )
 
-    below = max(observer.mark - observer.lowest, 0) / MIB
-    return Crossing(
-        since(sent_at), since(observer.first_gain_at), since(observer.relieved_at), below
-    )
+    return Crossing(since(sent_at), since(observer.first_gain_at), since(observer.relieved_at))
 
 
 @contextmanager

@@ -1,60 +1,23 @@
-"""Faults that apply to some calls of a method only: from a call on, for a
-time, or with a probability.
-"""
+"""Several faults for one method, each from one of its calls on."""
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from eviction.drill.server import Failpoint, Failpoints
 
 
-@dataclass(frozen=True, slots=True)
-class When:
-    """The calls to which a fault applies; all conditions must hold.
-
-    `from_call`: from this call of the method on; the first call after the fault was set is 1.
-    `after_seconds` and `for_seconds` (None: no end): a span of time that begins when the
-    fault is set. `probability`: the share of the remaining calls, drawn from a generator
-    seeded with `seed`, so that the same order of calls always gives the same draws. Raises
-    ValueError for numbers out of range.
-    """
+class When(NamedTuple):
+    """The calls to which a fault applies: from this one of the method on; the first after the fault
+    was set is 1."""
 
     from_call: int = 1
-    after_seconds: float = 0.0
-    for_seconds: float | None = None
-    probability: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.from_call < 1:
-            raise ValueError(f"from_call is {self.from_call}: calls are counted from 1")
-        if self.after_seconds < 0 or (self.for_seconds is not None and self.for_seconds < 0):
-            raise ValueError("after_seconds and for_seconds are at least 0")
-        if not 0 <= self.probability <= 1:
-            raise ValueError(f"probability is {self.probability:g}: it is from 0 to 1")
-
-    def __call__(self) -> Callable[[int, float], bool]:
-        """Asked at each call, with the number of calls and of seconds since the fault was set."""
-        draws = random.Random(self.seed)  # noqa: S311 # repeatable on purpose, not cryptographic
-
-        def applies(calls: int, seconds: float) -> bool:
-            if calls < self.from_call or seconds < self.after_seconds:
-                return False
-            if self.for_seconds is not None and seconds >= self.after_seconds + self.for_seconds:
-                return False
-            return draws.random() < self.probability
-
-        return applies
 
 
-@dataclass(frozen=True, slots=True)
-class MethodFault:
+class MethodFault(NamedTuple):
     """One method misbehaves in one way. `method` is its name in CRI, without the service."""
 
     method: str
@@ -65,29 +28,24 @@ class MethodFault:
 @dataclass(slots=True, eq=False)
 class _Armed:
     action: Failpoint
-    applies: Callable[[int, float], bool]
-    since: float
+    from_call: int
     times_left: int | None
     calls_seen: int = 0
 
-    def count_call(self, now: float) -> bool:
+    def count_call(self) -> bool:
         """Counts a call that arrives now. Returns True if the fault applies to it."""
         self.calls_seen += 1
-        return self.times_left != 0 and self.applies(self.calls_seen, now - self.since)
+        return self.times_left != 0 and self.calls_seen >= self.from_call
 
 
 class SeveralFaults(Failpoints):
-    """The faults in force, several for each method, and the number of its calls; as a mapping it has
-    the first. `clock`
-    returns monotonic seconds."""
+    """The faults in force, several for each method, and the number of its calls; as a mapping it
+    has the first."""
 
-    def __init__(
-        self, methods: frozenset[str], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, methods: frozenset[str]) -> None:
         super().__init__()
         self._methods = methods
         self._changed = threading.Condition()
-        self._clock = clock
         self._armed: dict[str, list[_Armed]] = {}
         self._calls: Counter[str] = Counter()
 
@@ -100,29 +58,24 @@ class SeveralFaults(Failpoints):
     def __setitem__(self, method: str, action: Failpoint) -> None:
         with self._changed:
             self.pop(method, None)
-            self.add(method, action)
+            arm(self, MethodFault(method, action))
 
     def __delitem__(self, method: str) -> None:
         with self._changed:
             del self._armed[method]
             super().__delitem__(method)
 
-    def add(
-        self,
-        method: str,
-        action: Failpoint,
-        applies: Callable[[int, float], bool] = lambda _calls, _seconds: True,
-    ) -> None:
+    def add(self, fault: MethodFault) -> None:
         """Adds a fault after those that the method already has; the first one that applies
-        to a call is used. `applies` is called with the number of calls and of seconds
-        since now, at each call. Raises KeyError for an unknown method, so that a mistyped name
+        to a call is used. Raises KeyError for an unknown method, so that a mistyped name
         is noticed."""
+        method, action, when = fault
         if method not in self._methods:
             raise KeyError(f"no method is named {method!r}")
         with self._changed:
             if method not in self:
                 super().__setitem__(method, action)
-            armed = _Armed(action, applies, self._clock(), action.times)
+            armed = _Armed(action, when.from_call, action.times)
             self._armed.setdefault(method, []).append(armed)
 
     def wait_for_calls(self, method: str, count: int, timeout_seconds: float) -> bool:
@@ -134,9 +87,8 @@ class SeveralFaults(Failpoints):
         with self._changed:
             self._calls[method] += 1
             self._changed.notify_all()
-            now = self._clock()
             # Every fault counts every call, also those to which an earlier fault applies.
-            applying = [armed for armed in self._armed.get(method, ()) if armed.count_call(now)]
+            applying = [armed for armed in self._armed.get(method, ()) if armed.count_call()]
             if applying and applying[0].times_left is not None:
                 applying[0].times_left -= 1
             return applying[0].action if applying else None
@@ -146,8 +98,5 @@ class SeveralFaults(Failpoints):
 
 
 def arm(failpoints: SeveralFaults, fault: MethodFault) -> None:
-    """Adds a fault behind those that its method has already.
-
-    Its calls and its time are counted from now on.
-    """
-    failpoints.add(fault.method, fault.action, fault.when())
+    """Adds a fault behind those that its method has already. Its calls are counted from now on."""
+    failpoints.add(fault)

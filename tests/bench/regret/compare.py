@@ -1,6 +1,6 @@
 """Compares orders of removal by what is pulled again.
 
-    python -m tests.bench regret [--workload ci …] [--order cost …] [--nodes 9] [--disk 1] [--to FILE] [--page]
+    python -m tests.bench regret [--workload ci …] [--order cost …] [--nodes 9] [--to FILE] [--page]
 
 A run of everything goes to `tests/bench/measured` and, with `--page`, into the tests' page; any
 other to `report`. The same seeds give the same figures on every machine. GDSF and LHD need `pip
@@ -16,16 +16,16 @@ import platform
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tests.bench.effort import effort_of
 from tests.bench.regret.bound import least_bytes_again
-from tests.bench.regret.node import Figures, Node, Policy
+from tests.bench.regret.node import Figures, Node
 from tests.bench.regret.page import MEASURED, Results, table, write_page
 from tests.bench.regret.policies import POLICIES
-from tests.bench.regret.workloads import WORKLOADS, Trace
+from tests.bench.regret.workloads import WORKLOADS
 
 NODES, FIRST_SEED = 9, 100  # on smaller seeds the order was made, so they are no test of it
 REPORT = Path("report/regret.json")
@@ -34,9 +34,9 @@ REPORT = Path("report/regret.json")
 def main(arguments: Sequence[str]) -> int:
     """Simulates, prints, writes. Returns 0."""
     asked = _parser(1 if effort_of().short else NODES).parse_args(arguments)
-    whole = not asked.workload and not asked.order and asked.nodes == NODES and asked.disk == 1
+    whole = not asked.workload and not asked.order and asked.nodes == NODES
     document = compare(
-        asked.workload or list(WORKLOADS), asked.order or list(POLICIES), asked.nodes, asked.disk
+        asked.workload or list(WORKLOADS), asked.order or list(POLICIES), asked.nodes
     )
     to: Path = asked.to or (MEASURED if whole else REPORT)
     to.parent.mkdir(parents=True, exist_ok=True)
@@ -59,9 +59,6 @@ def _parser(nodes: int) -> argparse.ArgumentParser:
         default=nodes,
         help=f"how many nodes of each workload, seeds from {FIRST_SEED} on",
     )
-    parser.add_argument(
-        "--disk", type=float, default=1.0, help="times the size that each workload's disk has"
-    )
     parser.add_argument("--to", type=Path, help="the file for the figures")
     parser.add_argument(
         "--page", action="store_true", help="also puts the table into tests/README.md, and draws"
@@ -69,11 +66,8 @@ def _parser(nodes: int) -> argparse.ArgumentParser:
     return parser
 
 
-def compare(
-    workloads: Sequence[str], orders: Sequence[str], nodes: int, disk: float = 1.0
-) -> dict[str, Any]:
-    """The document of a run: for each workload and order the figures of each node, and the bounds.
-    `disk`: times the size that the workload's disk has."""
+def compare(workloads: Sequence[str], orders: Sequence[str], nodes: int) -> dict[str, Any]:
+    """The document of a run: for each workload and order the figures of each node, and the bounds."""
     began, starts = time.monotonic(), 0
     found: dict[tuple[str, str], list[Figures]] = {
         (name, order): [] for name in workloads for order in orders
@@ -83,7 +77,6 @@ def compare(
     for name in workloads:
         for seed in range(FIRST_SEED, FIRST_SEED + nodes):
             trace = WORKLOADS[name](seed)
-            trace = replace(trace, disk_bytes=round(trace.disk_bytes * disk))
             bounds[name].append(least_bytes_again(trace))
             for order in orders:
                 try:
@@ -91,7 +84,7 @@ def compare(
                 except ImportError as error:
                     missing[order] = str(error)
                     continue
-                found[name, order].append(run(trace, policy))
+                found[name, order].append(Node(trace, policy).run())
                 starts += len(trace.starts)
         print(f"{time.monotonic() - began:.0f} s: {name}", file=sys.stderr)
     seconds = time.monotonic() - began
@@ -112,8 +105,3 @@ def compare(
             if figures
         ],
     }
-
-
-def run(trace: Trace, policy: Policy) -> Figures:
-    """One trace under one policy."""
-    return Node(trace, policy).run()

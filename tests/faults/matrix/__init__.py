@@ -3,6 +3,6 @@ it can fail, one row each.
 
 * `matrix.yaml`: all rows, and why the other cells cannot exist. `table`: the same as values.
 * `injectors`: for each resource what makes it fail, for real.
-* `node`: a small node that fills again and again; what may go on it, and what must stay.
+* `node`: a node that fills again and again (`populated` says what must stay on it).
 * `bench`: runs the program under one row's fault. `judge`: whether the row held.
 """

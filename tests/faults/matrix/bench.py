@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from reclaim.types import Kind
 from tests.faults.matrix.injectors import INJECTORS
 from tests.faults.matrix.node import MARK_BYTES, Cycle, MatrixNode, Pressure
 from tests.faults.matrix.program import Answer, Probe, Program
@@ -30,10 +31,10 @@ from tests.faults.matrix.table import (
     PROMISED_EXIT_SECONDS,
     SLACK_SECONDS,
     Fault,
-    Kind,
     Row,
     When,
 )
+from tests.faults.populated import KINDS
 from tests.ports import free_port
 from tests.reclaimd_process import came_true, write_configuration
 
@@ -166,7 +167,7 @@ def run_row(row: Row, directory: Path) -> Run:
                 injector.release()
                 program.kill()
         run.cycles, run.lost = pressure.cycles, node.lost()
-        run.removed_at = {kind: node.removed_at(kind) for kind in Kind}
+        run.removed_at = {kind: node.removed_at(kind) for kind in KINDS}
         run.ended_by_itself, run.log = program.ended_by_itself, program.last_words()
         return run
     finally:

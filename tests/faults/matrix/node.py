@@ -1,11 +1,7 @@
-"""The node of the fault matrix: what must stay on it, what may go, and pressure that never ends.
-
-Everything is made in the runtime itself, not over its socket, which may be the part that fails.
-"""
+"""The node of the fault matrix, and pressure that never ends."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from pathlib import Path
@@ -14,17 +10,16 @@ from typing import Any, NamedTuple, Self
 from google.protobuf.message import Message
 
 from reclaim.cri import cri_pb2 as pb
+from reclaim.types import Kind
 from tests.background import Background
-from tests.faults.matrix.table import Kind
+from tests.faults.populated import LIVE_PODS, SMALL_BYTES, PopulatedNode
 from tests.nodes.full_runtime import FullRuntime
-from tests.nodes.small_node import APP, DEAD_SECONDS, MIB, Pod, SmallNode
+from tests.nodes.small_node import MIB
 
-SMALL_BYTES = 64 << 10
 # never used: no image that is pulled fills the disk within a minute, so nothing is in a hurry
 SPARE_BYTES = 16 << 30
 SIZE_BYTES = SPARE_BYTES + 64 * MIB
 MARK_BYTES = SPARE_BYTES + 40 * MIB
-LIVE_PODS = ("web", "crashed", "rebooted")
 TURN_SECONDS = 0.02
 PAUSE_SECONDS = 0.25  # between a relief and the next pull: a row is not about speed
 STOCK = 5  # unused images: one that cannot go leaves others
@@ -44,78 +39,14 @@ class _Runtime(FullRuntime):
         return answer
 
 
-class MatrixNode(SmallNode):
-    """A node with everything that must stay: a running container, done and crashed containers
-    of live pods, their images, a pinned and a kept image, the image of sandboxes, logs, and a
-    file of somebody else."""
+class MatrixNode(PopulatedNode):
+    """A large node; a kept image has to stay, too."""
 
     runtime: _Runtime
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, size_bytes=SIZE_BYTES, runtime=_Runtime)
-        self._numbers = itertools.count()
-        self._removable: dict[Kind, set[str]] = {kind: set() for kind in Kind}
-        init = "registry.example/init:1"
-        for name in (init, "registry.example/kept/base:1"):
-            self.add_image(name, SMALL_BYTES)
-        self.add_image("registry.example/pinned:1", SMALL_BYTES, pinned=True)
-        pods = {name: self.run_pod(name) for name in LIVE_PODS}
-        self._crashed = pods["crashed"]
-        self.exited(pods["web"], init, name="init")
-        rebooted = self.exited(pods["rebooted"])
-        self.runtime.kill_sandbox(pods["rebooted"].sandbox_id)
-        self.runtime.age(pods["rebooted"].sandbox_id, DEAD_SECONDS)
-        foreign = self.disk / "foreign" / "data"
-        foreign.parent.mkdir()
-        foreign.write_text("of somebody else\n")
-        self._files = {
-            foreign,
-            self.log("web", self.run(pods["web"])),
-            self.log("crashed", self.exited(self._crashed, attempt=3), 3),
-            self.log("rebooted", rebooted),
-        }
-
-    def begins(self, pod: Pod, name: str) -> None:
-        """No directory is made: those of pods may be what fails."""
-
-    def lost(self) -> list[str]:
-        """What is gone and had to stay: objects by the runtime's own record,
-        files by their names.
-        """
-        removable = set().union(*self._removable.values())
-        gone = [each for each in self.runtime.removals if each.id not in removable]
-        missing = sorted(str(file) for file in self._files if not file.exists())
-        return [f"{each.kind} {each.id}" for each in gone] + [f"file {path}" for path in missing]
-
-    def removed_at(self, kind: Kind) -> list[float]:
-        """When objects of this kind were really removed, wall seconds, in order."""
-        return [each.wall_seconds for each in self.runtime.removals if each.kind == kind]
-
-    def left(self, kind: Kind) -> int:
-        """How many objects of this kind may go and are still there."""
-        return len(self._removable[kind] - set(self.removed()))
-
-    def add(self, kind: Kind, *, unknown: bool = False) -> None:
-        """One more object of this kind that may go: an unused image, an older dead copy,
-        the sandbox of a gone pod. `unknown`: the runtime has lost the copy's state, so it is
-        stopped before it is removed.
-        """
-        number = next(self._numbers)
-        match kind:
-            case Kind.IMAGE:
-                made = self.add_image(f"registry.example/old/{number}:1", 2 * MIB)
-            case Kind.CONTAINER if unknown:
-                made = self.run(self._crashed, APP, attempt=0)
-                self.runtime.age(made, 2 * DEAD_SECONDS)
-                self.runtime.lose_container(made)
-            case Kind.CONTAINER:
-                made = self.exited(self._crashed, APP, attempt=0)
-                self.runtime.age(made, DEAD_SECONDS)  # older than the newest copy
-            case _:
-                made = self.run_sandbox(f"gone-{number}")
-                self.runtime.kill_sandbox(made)
-                self.runtime.age(made, DEAD_SECONDS)
-        self._removable[kind].add(made)
+        self.add_image("registry.example/kept/base:1", SMALL_BYTES)
 
     def pods(self) -> list[dict[str, Any]]:
         """The live pods as the kubelet lists them."""
@@ -173,11 +104,11 @@ class Pressure(Background):
 
     def _supply(self) -> None:
         for kind in (Kind.CONTAINER, Kind.SANDBOX):
-            if self._node.left(kind) == 0:
+            if not self._node.left(kind):
                 self._node.add(kind, unknown=self.unknown_containers)
 
     def _press(self) -> None:
-        for _ in range(max(STOCK - self._node.left(Kind.IMAGE), 1)):
+        for _ in range(max(STOCK - len(self._node.left(Kind.IMAGE)), 1)):
             self._node.add(Kind.IMAGE)
         descriptor = os.open(
             self._node.disk / "grown", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600

@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from reclaim.types import Kind
+
 PROMISED_RELIEF_SECONDS = 2.0
 PROMISED_EXIT_SECONDS = 35.0
 SLACK_SECONDS = 6.0
@@ -49,14 +51,6 @@ class When(StrEnum):
     GOES_ON = "goes on"
     COMES_BACK = "comes back"
     NOT_EXPECTED = "not expected"
-
-
-class Kind(StrEnum):
-    """What is removed. Images are the relief; the others free next to nothing here."""
-
-    IMAGE = "image"
-    CONTAINER = "container"
-    SANDBOX = "sandbox"
 
 
 class Livez(StrEnum):

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from eviction.drill.private_mounts import unmount
+from reclaim.types import Kind
 from tests.faults.fuse import SilentFilesystem
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.node import MARK_BYTES
-from tests.faults.matrix.table import HELD_SECONDS, Fault, Kind
+from tests.faults.matrix.table import HELD_SECONDS, Fault
 from tests.nodes.small_node import MIB
 from tests.reclaimd_process import came_true
 from tests.sockets.mounts import mounted_tmpfs

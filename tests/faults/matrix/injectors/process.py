@@ -64,7 +64,8 @@ class Threads(Injector):
 
 class Descriptors(Injector):
     """No descriptor can be made: RLIMIT_NOFILE below what is open, which goes on. `used-up`: as
-    many as are open, so that one can be made for each that is closed."""
+    many as are open, so that one can be made for each that is closed; and the runtime restarts, so
+    that all connections to it have to be made anew."""
 
     _few = False
 
@@ -86,7 +87,11 @@ class Descriptors(Injector):
         if self.fault is not Fault.ABSENT_AT_START:
             pid = self.bench.program.pid
             used = max(int(name) for name in os.listdir(f"/proc/{pid}/fd")) + 1
-            self._allow(pid, used if self.row.variant == "used-up" else FEW_DESCRIPTORS)
+            used_up = self.row.variant == "used-up"
+            self._allow(pid, used if used_up else FEW_DESCRIPTORS)
+            if used_up:
+                self.bench.node.server.stop()
+                self.bench.node.server.start()
 
     def end(self) -> None:
         """As many as usual."""
