@@ -30,8 +30,7 @@ from reclaim.evidence.states import PodStateProvider
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import LogPaths
-from reclaim.services import Runtime
-from reclaim.types import Plan, Result, Verdict
+from reclaim.types import Plan, Result, Runtime, Verdict
 from signals.clock import Clock
 from signals.types import FilesystemRole
 

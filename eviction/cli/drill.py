@@ -42,10 +42,11 @@ from eviction.drill.private_mounts import (
 )
 from eviction.drill.real import FillFailed, foreign_entries, run_in_directory, traces
 from eviction.drill.real_fill_plan import FillPlan, plan_fill, plan_lines
-from eviction.drill.report.document import DrillReportJson, report_of
-from eviction.drill.report.lines import (
+from eviction.drill.report.document import (
+    DrillReportJson,
     before_rows,
     checks_table,
+    report_of,
     row_lines,
     story_rows,
     verdict_rows,

@@ -29,8 +29,14 @@ from reclaim.cri.containers_storage import IMAGES
 from reclaim.evidence.references import images_in_use
 from reclaim.evidence.states import Distrust, is_pod_uid
 from reclaim.kubelet.pull_records import NOT_READ, PullRecords
-from reclaim.services import RuntimeVersion
-from reclaim.types import ContainerState, ImageRecord, Listing, PodSandboxState, RuntimeUnavailable
+from reclaim.types import (
+    ContainerState,
+    ImageRecord,
+    Listing,
+    PodSandboxState,
+    RuntimeUnavailable,
+    RuntimeVersion,
+)
 from reclaim.workers import in_time
 from reclaim.xfs_hint import inherited_hint
 from signals.clock import LATE_SECONDS

@@ -19,13 +19,19 @@ from grpc import StatusCode
 
 from eviction.configuration.effective import Configuration, load
 from eviction.drill.embedded_node import EmbeddedNode
-from eviction.drill.growers import Bytes, Files, Grower
 from eviction.drill.judge import DrillResult, judge, would_start
 from eviction.drill.measurements import MeasuredRemoval
 from eviction.drill.observer import Limits, Observation, take_inventory
+from eviction.drill.runtime import EmbeddedServer, Failpoint, first_half
 from eviction.drill.scenario import Fault, FaultAction, ImageSpec, Pressure
-from eviction.drill.schedule import FaultOccurrence, PressureSchedule, Schedule
-from eviction.drill.server import EmbeddedServer, Failpoint, first_half
+from eviction.drill.schedule import (
+    Bytes,
+    FaultOccurrence,
+    Files,
+    Grower,
+    PressureSchedule,
+    Schedule,
+)
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.surface.daemon import Daemon
 from eviction.wording.log import Log

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from typing import Self
 
 from eviction.drill.private_mounts import EmbeddedNodeError, mount_tmpfs, unmount
-from eviction.drill.runtime import EmbeddedRuntime, LayerSpec, exited, write_file
+from eviction.drill.runtime import EmbeddedRuntime, EmbeddedServer, LayerSpec, exited, write_file
 from eviction.drill.scenario import (
     BALLAST,
     CONTAINER,
@@ -31,7 +31,6 @@ from eviction.drill.scenario import (
     PodState,
     Scenario,
 )
-from eviction.drill.server import EmbeddedServer
 from eviction.engine.ballast import create_ballast
 from reclaim.cri import cri_pb2
 from reclaim.cri.client import CriClient

@@ -10,12 +10,11 @@ import os
 from collections.abc import Iterable
 from contextlib import ExitStack, nullcontext
 
-from eviction.drill.growers import PREFIX, Bytes, Files, Grower
 from eviction.drill.judge import DrillResult, Response, judge_real
 from eviction.drill.observer import Limits, NodeObservation
 from eviction.drill.real_fill_plan import FillPlan
 from eviction.drill.scenario import Scenario
-from eviction.drill.schedule import PressureSchedule
+from eviction.drill.schedule import PREFIX, Bytes, Files, Grower, PressureSchedule
 from eviction.surface.daemon import Daemon
 from eviction.types import EvictionError
 from eviction.wording.log import Log

@@ -20,8 +20,8 @@ from dataclasses import replace
 from eviction.engine.relief import promised_bytes
 from eviction.engine.world import RunningPass, World
 from eviction.records.passes import Pass, PassResult, PeriodicLoop
-from reclaim.functions.periodic_image_gc import IMAGE_GC
 from reclaim.functions.table import CONTAINER_GC
+from reclaim.functions.unused_images import IMAGE_GC
 from reclaim.types import BRAKES, OPEN, GCEvent, Outcome, ReclaimResult, Result
 from signals.quantity import counted
 

@@ -1,5 +1,5 @@
 """Client for CRI v1 over unix sockets: its calls, returning values of
-`reclaim.types` and `reclaim.services`.
+`reclaim.types` and `reclaim.types`.
 
 * Endpoints are `unix:///path` or a plain path, as for the kubelet. After a lost connection,
   the next call reconnects.
@@ -40,26 +40,24 @@ from reclaim.cri.convert import (
     text_in_json,
 )
 from reclaim.cri.status import Answer, CallError, Code, Message, parsed
-from reclaim.services import (
-    NO_STATUS,
-    ContainerStatus,
-    ImageFsInfo,
-    PodSandboxStatus,
-    RuntimeVersion,
-)
 from reclaim.trust import socket_refusal
 from reclaim.types import (
     NEVER,
+    NO_STATUS,
     AnsweredLate,
     AnsweredWithError,
     ConnectionLost,
     Container,
+    ContainerStatus,
     Image,
+    ImageFsInfo,
     PodSandbox,
+    PodSandboxStatus,
     ReclaimError,
     RemovalFailed,
     RequestRefused,
     RuntimeUnavailable,
+    RuntimeVersion,
 )
 
 READ_DEADLINE_SECONDS = 10.0

@@ -28,7 +28,6 @@ from reclaim.evidence.files_in_use import files_in_use
 from reclaim.evidence.states import PodStates
 from reclaim.function import ReclaimContext, ReclaimFunction
 from reclaim.functions.units import (
-    INTERRUPTED,
     USED_LATELY,
     Unit,
     UnitStage,
@@ -37,7 +36,7 @@ from reclaim.functions.units import (
     measured,
 )
 from reclaim.pod_logs.directories import names_in, opened
-from reclaim.types import Action, Listing, Plan, Reason, ReclaimError, Rule, Verdict
+from reclaim.types import Listing, Plan, Reason, ReclaimError
 from signals.types import FilesystemRole
 
 CHECKPOINT = "checkpoint"
@@ -116,16 +115,8 @@ def plan_checkpoints(
         else:
             why = USED_LATELY if age < settings.min_age_seconds else ""
         verdicts.append(
-            Verdict(
-                CHECKPOINT,
-                unit.id,
-                unit.id,
-                Action.KEEP if why else Action.REMOVE,
-                why or (INTERRUPTED if unit.left_behind else Reason.POD_GONE),
-                unit.size_bytes,
-                age,
-                eligible_in_seconds=settings.min_age_seconds - age if why == USED_LATELY else None,
-                rule=Rule.GUARD,
+            unit.verdict(
+                CHECKPOINT, why, Reason.POD_GONE, age=age, min_age=settings.min_age_seconds
             )
         )
     return Plan.of(reversed(verdicts))

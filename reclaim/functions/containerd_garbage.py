@@ -37,13 +37,13 @@ from reclaim.cri.inventory import retried
 from reclaim.cri.status import Answer, CallError, Code, Message, parsed
 from reclaim.evidence.files_in_use import pid_behind
 from reclaim.function import Ready, ReclaimFunction, Stage
-from reclaim.services import Runtime
 from reclaim.types import (
     Action,
     Layers,
     Plan,
     ReclaimError,
     RemovalFailed,
+    Runtime,
     RuntimeUnavailable,
     Verdict,
 )

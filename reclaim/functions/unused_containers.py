@@ -56,10 +56,11 @@ from reclaim.pod_logs.names import (
     symlink_name,
     uid_of_kubelets_log_directory,
 )
-from reclaim.services import NO_STATUS, ContainerStatus, Runtime
 from reclaim.types import (
+    NO_STATUS,
     AnsweredWithError,
     ContainerState,
+    ContainerStatus,
     Identity,
     Listing,
     Plan,
@@ -67,6 +68,7 @@ from reclaim.types import (
     Reason,
     ReclaimError,
     RemovalFailed,
+    Runtime,
     RuntimeUnavailable,
     Verdict,
 )

@@ -26,17 +26,16 @@ ROOMS = ("signals", "reclaim", "eviction")
 PB = [f"reclaim/{name}_pb2.py" for name in ("cri/cri", "cri/leases", "kubelet/pods", "cri/stores")]
 CONFIGURATION = "eviction/configuration/"
 HOMES = {
-    "grpc": ["eviction/drill/server.py", "eviction/drill/embedded.py"],
+    "grpc": ["eviction/drill/runtime.py", "eviction/drill/embedded.py"],
     "h2": ["reclaim/cri/channel.py"],
     "google": [
         "reclaim/cri/status.py",
         "reclaim/kubelet/pods_api.py",
-        "eviction/drill/server.py",
         "eviction/drill/runtime.py",
         *PB,
     ],
     "prometheus_client": ["eviction/surface/metrics.py"],
-    "psutil": ["signals/filesystems.py", "reclaim/functions/containerd_garbage.py"],
+    "psutil": ["reclaim/functions/containerd_garbage.py"],
     "pyinotify": ["signals/watcher.py"],
     "pydantic": [
         CONFIGURATION,
@@ -202,7 +201,7 @@ def test_a_part_of_the_program_loads_no_library_that_it_does_not_need(
 ) -> None:
     """The embedded runtime alone needs grpcio."""
     assert not {name.partition(".")[0] for name in loaded_by(statement)} & set(strangers.split())
-    assert "grpc" in loaded_by("import eviction.drill.server"), "it is found"
+    assert "grpc" in loaded_by("import eviction.drill.runtime"), "it is found"
 
 
 MODULES = "evidence.states evidence.pod_list kubelet.client kubelet.pods"

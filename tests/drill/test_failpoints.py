@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.server import InjectedError
+from eviction.drill.runtime import InjectedError
 from reclaim.cri import cri_pb2 as pb
 from tests.nodes.distortions import HUGE_NAME_CHARACTERS, Distort, Distortion, distorted
 from tests.nodes.faults import Cut, Fail, Hang, Pretend

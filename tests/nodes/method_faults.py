@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eviction.drill.server import Failpoint, Failpoints
+from eviction.drill.runtime import Failpoint, Failpoints
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ from eviction.types import Threshold
 from eviction.wording.configuration_warnings import Finding, Severity
 from reclaim.evidence.states import Distrust, Why
 from reclaim.kubelet.pull_records import PullRecords, record_names
-from reclaim.services import RuntimeVersion
-from reclaim.types import ImageRecord, Listing
+from reclaim.types import ImageRecord, Listing, RuntimeVersion
 from signals.mounts import Mount
 from signals.types import (
     FilesystemIdentity,

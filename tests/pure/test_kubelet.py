@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from eviction.configuration.effective import load
 from eviction.configuration.kubelet import API_VERSION, KIND, read_kubelet_configuration
-from eviction.engine.build import policies_of
+from eviction.engine.node import policies_of
 from eviction.wording.configuration_warnings import configuration_warnings, kubelet_findings
 from reclaim.cri.status import CallError, Code
 from reclaim.evidence.directories import KubeletDirectories

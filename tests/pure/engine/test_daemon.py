@@ -29,8 +29,8 @@ from eviction.surface.announcements import Announcements
 from eviction.types import Extent
 from eviction.wording.log import Log
 from reclaim import types
-from reclaim.functions.periodic_image_gc import IMAGE_GC
 from reclaim.functions.table import CONTAINER_GC
+from reclaim.functions.unused_images import IMAGE_GC
 from reclaim.types import EventReason, GCEvent, ReclaimError
 from signals.filesystems import Reading
 from signals.samplers import Sample

@@ -23,8 +23,17 @@ from reclaim.functions.containerd_garbage import (
 from reclaim.functions.rotated_logs import LogFile, plan_rotated_logs, temporary_of
 from reclaim.functions.table import FUNCTIONS
 from reclaim.program import function as programs
-from reclaim.services import RuntimeVersion
-from reclaim.types import FREES, Action, Kind, Plan, Reason, ReclaimError, RemovalFailed, Verdict
+from reclaim.types import (
+    FREES,
+    Action,
+    Kind,
+    Plan,
+    Reason,
+    ReclaimError,
+    RemovalFailed,
+    RuntimeVersion,
+    Verdict,
+)
 from signals.types import FilesystemRole
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import MIB, NOW_NS, SECOND_NS, SteppedClock

@@ -19,9 +19,9 @@ from reclaim.functions.unused_containers import (
     remove_container_log,
 )
 from reclaim.pod_logs.names import LogPaths, symlink_name
-from reclaim.services import ContainerStatus
 from reclaim.types import (
     ContainerState,
+    ContainerStatus,
     Plan,
     Reason,
     ReclaimError,

@@ -14,8 +14,13 @@ from eviction.engine.node import Node
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass, PassResult, Timings, Trigger
 from eviction.surface.announcements import Announcements
-from eviction.surface.api_server import NoAnswer
-from eviction.surface.kubernetes_events import LONGEST_MESSAGE, Event, EventRecorder, counted
+from eviction.surface.kubernetes_events import (
+    LONGEST_MESSAGE,
+    Event,
+    EventRecorder,
+    NoAnswer,
+    counted,
+)
 from eviction.types import Decision
 from eviction.wording.log import Log
 from reclaim.types import (

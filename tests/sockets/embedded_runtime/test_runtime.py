@@ -19,8 +19,8 @@ import pytest
 
 from eviction.drill.embedded import FaultSchedule, failpoint_of
 from eviction.drill.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime import EmbeddedServer
 from eviction.drill.scenario import Fault
-from eviction.drill.server import EmbeddedServer
 from tests.nodes.bare_runtime import APP, BASE, NAME, TOOL, BareRuntime
 from tests.nodes.faults import Delay, Fail, Failpoint, Hang
 from tests.nodes.full_server import METHODS

@@ -23,8 +23,7 @@ from reclaim.evidence.files_in_use import files_in_use
 from reclaim.function import Ready, Refused
 from reclaim.functions.caches import CacheSettings, CacheUnits
 from reclaim.functions.units import HIDDEN, Unit
-from reclaim.services import Runtime
-from reclaim.types import ReclaimError, RemovalFailed, Verdict
+from reclaim.types import ReclaimError, RemovalFailed, Runtime, Verdict
 from reclaim.workers import Workers
 from signals.clock import SystemClock
 from signals.mounts import read_mounts

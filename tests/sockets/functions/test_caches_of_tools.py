@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from reclaim.function import Ready
-from reclaim.services import Runtime
+from reclaim.types import Runtime
 from tests.sockets.functions.test_caches import planned, runtime, stage_of
 
 __all__ = ["runtime"]  # a fixture
