@@ -3,8 +3,6 @@
 Values only, in the kubelet's words (`pkg/kubelet/eviction/api/types.go`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from enum import StrEnum

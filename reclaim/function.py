@@ -17,8 +17,6 @@ object is next, when it ends and what is waited for is decided in `eviction.engi
 same way for all functions.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import NamedTuple, Protocol

@@ -23,8 +23,6 @@ Covers: one removal. Does not cover: the order of removals, when they stop and h
 waited for (`eviction.engine.relief`), what may be sent (`eviction.engine.gate`).
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import resource

@@ -15,8 +15,6 @@ as small as the hint.
 Other filesystems subtract what is written at once.
 """
 
-from __future__ import annotations
-
 import fcntl
 import math
 import os

@@ -4,8 +4,6 @@ Source: proc(5), `/proc/pid/mountinfo`; the kernel's `Documentation/filesystems/
 the options mean is in `eviction.survey.filesystem_facts`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -12,8 +12,6 @@ Rules (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/qu
 * duration: `30s`, `1m30s`, `1.5h`, `250ms`, `0`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

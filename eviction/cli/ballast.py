@@ -2,8 +2,6 @@
 removes when the disk is full.
 """
 
-from __future__ import annotations
-
 import argparse
 
 from eviction.cli.local_node import CREATE, REMOVE, STATUS, LocalNode

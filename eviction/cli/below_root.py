@@ -14,8 +14,6 @@ anything there, and has nothing but the modules of a wheel then: only the standa
 `reclaim.trust` are imported.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

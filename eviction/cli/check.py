@@ -5,8 +5,6 @@ command itself. Read-only.
 with a third of the memory.
 """
 
-from __future__ import annotations
-
 import argparse
 
 from eviction.cli.local_files import LocalFiles

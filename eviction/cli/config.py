@@ -3,8 +3,6 @@
 Read-only.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """`reclaimd df`: what uses the bytes of each filesystem, and what may be freed. Read-only."""
 
-from __future__ import annotations
-
 import argparse
 from itertools import islice
 from typing import Literal

@@ -1,7 +1,5 @@
 """`reclaimd doctor`: what is wrong or risky on this node, and what to do about it. Read-only."""
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from dataclasses import replace

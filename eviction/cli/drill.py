@@ -5,8 +5,6 @@ scenario's pressure to this node, after asking; the daemon's loop in this proces
 with `--observe` another component.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

@@ -2,8 +2,6 @@
 configuration; or what the pages say of a finding, an alert, a word.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 

@@ -1,8 +1,6 @@
 """`reclaimd history`: every pass and every removal of the last weeks, and what they cost. Reads
 only files; needs no daemon."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

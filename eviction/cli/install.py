@@ -5,8 +5,6 @@ Does not cover: the program, which stays where it is installed; starting the ser
 written safely (`below_root`).
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

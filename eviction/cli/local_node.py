@@ -1,7 +1,5 @@
 """What a command sees of the node, and does to it, without a daemon: `LocalNode`."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence

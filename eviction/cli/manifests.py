@@ -4,8 +4,6 @@ They are rendered by kustomize when a version is made (`make manifests`). What t
 overlay of your own does, on the tree that `--kustomize` writes.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The options that commands share, in the kubelet's spelling, and the configuration they make."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 that, as a pause of 0 seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 
 from eviction.cli.client import NotAskedError

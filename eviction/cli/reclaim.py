@@ -4,8 +4,6 @@ nothing if there is no pressure.
 `ask_daemon` runs first: a running daemon does the pass faster.
 """
 
-from __future__ import annotations
-
 import argparse
 import threading
 

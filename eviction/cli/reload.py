@@ -6,8 +6,6 @@ The configuration is not read here, except for the address of the control socket
 the one that is rejected.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

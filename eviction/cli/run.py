@@ -1,7 +1,5 @@
 """`reclaimd run`: the daemon."""
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os

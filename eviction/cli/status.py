@@ -1,7 +1,5 @@
 """`reclaimd status`: what the running daemon is doing, and its last passes."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from typing import Any

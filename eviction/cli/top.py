@@ -8,8 +8,6 @@ Otherwise conditions, what keeps the daemon from removing, and the signals come 
 high for the terminal is left out at the end.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import select

@@ -1,7 +1,5 @@
 """The screen of `reclaimd top` and its keys, with Rich, which the extra `ui` installs."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from contextlib import suppress

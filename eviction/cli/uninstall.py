@@ -4,8 +4,6 @@
 Does not cover: the program, which is removed as it was installed.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterator

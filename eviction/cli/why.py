@@ -2,8 +2,6 @@
 the history, how it was removed. Read-only.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict

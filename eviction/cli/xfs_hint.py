@@ -1,7 +1,5 @@
 """`reclaimd xfs-hint`: has XFS allocate in units of a fixed size below the node's directories."""
 
-from __future__ import annotations
-
 import argparse
 
 from eviction.cli.local_node import LocalNode

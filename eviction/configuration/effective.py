@@ -13,8 +13,6 @@ a kubelet configuration they are its defaults on Linux. An entry of our own maps
 inherited threshold of its signal, and gets no margin.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Mapping, Sequence

@@ -22,8 +22,6 @@ Which file: the one that our own configuration names; else the files and flags t
 process was started with (`find_kubelet`); else the usual file.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence

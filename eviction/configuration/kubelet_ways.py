@@ -24,8 +24,6 @@ https://kubernetes.io/docs/setup/best-practices/certificates/.
 Does not cover: the request itself (`reclaim.kubelet.client`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -24,8 +24,6 @@ In all of them, files over 1 MiB are rejected, and what is nested deeper than 50
 a million values, which only aliases can do.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 import os

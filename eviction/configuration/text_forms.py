@@ -10,8 +10,6 @@ says; and zero is zero in any unit. In the kubelet's own file such a number is l
 one worth a warning (`wording.configuration_warnings`).
 """
 
-from __future__ import annotations
-
 import math
 import posixpath
 import re

@@ -22,8 +22,6 @@ Thresholds of containerfs never take effect as configured; see
 `decision.thresholds.update_container_fs_thresholds`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar

@@ -19,8 +19,6 @@ A configuration can replace rows, and adds rows for filesystems of its own (`Row
 called because of its signal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple

@@ -5,8 +5,6 @@
 logging. The same state and observations always give the same decision.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -24,8 +24,6 @@ condition and blocks nothing.
 Thresholds that are configured for containerfs never take effect: they are derived.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction

@@ -4,8 +4,6 @@ findings about the facts. Pure.
 A check yields nothing about what is unknown, unless that itself is the problem.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Literal

@@ -3,8 +3,6 @@
 `eviction.doctor.checks` judges it.
 """
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ No measured time comes from the daemon: the observer reads the filesystems every
 runtime records when it really removed something.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import threading

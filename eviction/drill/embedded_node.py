@@ -5,8 +5,6 @@ private mount namespace (entered as root, or with a user namespace) and end with
 is a tmpfs.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import shutil

@@ -7,8 +7,6 @@ has ended. All other expectations depend on the images, pods and configuration o
 scenario, and are reported as not judged.
 """
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

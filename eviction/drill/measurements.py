@@ -5,8 +5,6 @@ the daemon. The drill reads the filesystems itself, and the embedded runtime rec
 it really removed and when.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

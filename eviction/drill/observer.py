@@ -10,8 +10,6 @@ the next was removed in between. The filesystems of such a node are read every 2
 half minute of pressure and every 20 ms otherwise, so that it costs little to observe it for hours.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import threading

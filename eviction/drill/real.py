@@ -4,8 +4,6 @@ The daemon's own loop relieves the node in this process, or another component do
 is only observed. Everything is freed at the end, however the drill ends.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from contextlib import ExitStack, nullcontext

@@ -9,8 +9,6 @@ Covers: bytes and inodes, in one directory. Does not cover: logs, writable layer
 need a scenario's own pods and images; faults, which need the embedded runtime.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ the first problem, with one sentence that names the file and the field. `docs/dr
 is a guide with an example.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

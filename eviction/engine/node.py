@@ -8,8 +8,6 @@ Below it is what a node is made of: its reclaim functions, what shows which obje
 measures where its bytes are, and how many threads it has. Making it does no I/O.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping

@@ -13,8 +13,6 @@ others, one removal at a time.
 * No pass runs during the hold-off after a start.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from eviction.engine.relief import promised_bytes

@@ -20,8 +20,6 @@ may go (the stages and `gate`), which removals have begun (`reclaim.removals`), 
 (`eviction.records.passes`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

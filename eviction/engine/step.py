@@ -15,8 +15,6 @@
   before send nothing more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import takewhile

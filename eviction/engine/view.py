@@ -5,8 +5,6 @@ summary of its filesystems.
 config`) use the view alone, so they start without importing the rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 

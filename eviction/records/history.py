@@ -12,8 +12,6 @@ that is held, a copy-on-write filesystem without space) stays in the queue and i
 again, one says how many were dropped. The reason is logged once, until it changes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

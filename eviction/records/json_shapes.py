@@ -7,8 +7,6 @@ record is printed otherwise than it is, the form is a `Document`, which is fille
 record by the names of its fields.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum, StrEnum

@@ -1,7 +1,5 @@
 """Observations and thresholds in JSON, a stable interface for programs, as in `pass_record`."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from eviction.records.json_shapes import (

@@ -5,8 +5,6 @@ in UTC, durations floats named `*_seconds`. Fields may be added; existing ones k
 their names and meanings.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from dataclasses import astuple
 from typing import Literal

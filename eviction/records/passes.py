@@ -5,8 +5,6 @@ from it (`eviction.records.pass_json` has its JSON form). As in the kubelet, a p
 configured threshold is met any more, including its minimum reclaim and ignoring grace periods.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum

@@ -9,8 +9,6 @@ Unknown is not "not returned". An image counts as not returned within an hour on
 looked for that long; if the hour is not over, or if none ran all the while, that is what it says.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass

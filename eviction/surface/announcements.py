@@ -4,8 +4,6 @@ passes, and what it cannot read.
 Each state is announced when it changes; a warning that repeats is written at most once a minute.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 

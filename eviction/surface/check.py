@@ -4,8 +4,6 @@ The daemon reads the filesystems anew for a check; its own state and decisions a
 client side is in `eviction.cli.client`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -13,8 +13,6 @@ by those. A socket that cannot be bound (for lack of inodes, for example) or ser
 the daemon runs without one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -2,8 +2,6 @@
 asked of it, and its end.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from eviction.configuration.effective import Configuration

@@ -12,8 +12,6 @@ moment, so that many scrapes do not delay a probe. prometheus-client is imported
 on.
 """
 
-from __future__ import annotations
-
 import socket
 from dataclasses import dataclass
 

@@ -15,8 +15,6 @@ client-key. A program (exec), a password or a proxy is not. The name of the serv
 which has no deadline: ask only on a thread that nothing waits for.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

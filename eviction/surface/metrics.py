@@ -12,8 +12,6 @@ name, an id or a path, so there are at most `LARGEST_SERIES` series whatever run
 A family has one unit, which its name says: bytes, inodes, seconds.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 from collections import Counter

@@ -19,8 +19,6 @@ of the daemon in a file beside `stateFile`.
 What a pause is, is in `engine.world`.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

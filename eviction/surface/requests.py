@@ -10,8 +10,6 @@ that has begun is finished.
 The pass itself is in `engine.relief`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace

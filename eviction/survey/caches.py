@@ -4,8 +4,6 @@ Only names are looked at until a tag is found; what a cache takes is counted as 
 (`trees`). Everything has a time limit: what was not reached is not told.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ Mount points below a tree are skipped by path and never touched. Everything has 
 filesystem may never answer; what was not reached is unknown.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Sequence

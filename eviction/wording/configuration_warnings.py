@@ -5,8 +5,6 @@ Does not cover unknown names, which the configuration rejects, and functions tha
 cannot be called (`engine.node`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum

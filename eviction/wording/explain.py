@@ -6,8 +6,6 @@ hard thresholds. Where our mark is below the kubelet's for the same signal, the 
 `later_than_kubelet` finds these.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -12,8 +12,6 @@ were dropped and since when. Lines stay whole and in order.
 handler is flushed under the lock that its stuck write holds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 Decides nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import Literal, NamedTuple

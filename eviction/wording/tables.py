@@ -8,8 +8,6 @@ In a pipe, a table has all columns, and lines of any length. On a terminal, it f
   `LEFT_OUT_FIRST`, until the rest fits. The first column is always kept.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest

@@ -20,8 +20,6 @@ Covers: which calls there are, and how they are made. Does not cover: what is ta
 (`convert`), gRPC itself (`channel`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress

@@ -9,8 +9,6 @@ different order each time, so hardly any entry repeats the same bytes.
 Source of the encoding: https://protobuf.dev/programming-guides/encoding/
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from sys import intern

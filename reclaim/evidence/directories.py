@@ -6,8 +6,6 @@ each attempt, right before the container (`states.PodDirectory`). So they show w
 before the runtime does. Nothing is made here, and no symlink below the root is followed.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping

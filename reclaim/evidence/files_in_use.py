@@ -7,8 +7,6 @@ its namespace or below (pid_namespaces(7)).
 Source: proc(5), for `/proc/pid/cwd`, `maps` and `locks`.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import struct

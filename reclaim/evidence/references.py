@@ -19,8 +19,6 @@ Covers: resolving references, which container uses which image. Does not cover: 
 (`plan`), asking the runtime (`inventory`).
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -10,8 +10,6 @@ whatever lies in the tagged directory itself.
 How one goes: `units`.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections import Counter

@@ -15,8 +15,6 @@ https://github.com/checkpoint-restore/checkpoint-restore-operator.
 How one goes: `units`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

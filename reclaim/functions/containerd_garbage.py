@@ -19,8 +19,6 @@ Garbage Collection, Garbage Collection labels), `api/services/leases/v1/leases.p
 (references), `internal/cri/server/images/image_pull.go` (createImageReference).
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import time

@@ -15,8 +15,6 @@ kubelet (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, GarbageCollect). No furthe
 once the disk is relieved.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 

@@ -10,8 +10,6 @@ it. With `relatime`, as most disks are mounted, a read is noted once a day at le
 never. What a process has open, mapped, locked or as its directory stays in any case.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -16,8 +16,6 @@ Reading logs creates nothing and opens no symlink's target. As in the kubelet, a
 root fails the whole stage, and an unreadable directory of symlinks counts as empty.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from abc import abstractmethod

@@ -17,8 +17,6 @@ sum. Does not cover: the arithmetic (`images.plan`), and when a pass is due and 
 it (`eviction.engine.periodic`).
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from functools import partial

@@ -21,8 +21,6 @@ alpha and off in Kubernetes 1.36, beta and on in 1.37). Source: `pkg/kubelet/kub
   one parser reads both lists.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from typing import Any

@@ -22,8 +22,6 @@ Sources: `pkg/kubelet/images/pullmanager` (fs_pullrecords.go, image_pull_manager
 PruneUnknownRecords), `pkg/kubelet/images/image_gc_manager.go` (freeSpace); KEP-2535, since 1.35.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -17,8 +17,6 @@ working directory, https://github.com/kubernetes/kubernetes/issues/107717; conta
 choose theirs, CVE-2025-0750.)
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

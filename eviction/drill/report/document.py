@@ -3,8 +3,6 @@
 JSON, the page and JUnit XML are made from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import product
