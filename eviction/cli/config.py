@@ -17,8 +17,7 @@ from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.exit_codes import EXIT_OK
 from eviction.records.json_shapes import Versioned
 from eviction.wording.configuration_warnings import configuration_warnings, warnings_on_node
-from eviction.wording.explain import LadderMark, ladder
-from eviction.wording.tables import amount, not_readable, table
+from eviction.wording.explain import LadderMark, amount, ladder, not_readable, table
 from reclaim.kubelet.versions import KubeletVersion
 from signals.types import SignalObservations
 

@@ -71,9 +71,8 @@ from eviction.exit_codes import (
 from eviction.records.json_shapes import to_json
 from eviction.records.passes import Pass
 from eviction.wording.bars import bar
-from eviction.wording.explain import ladder, pass_lines
+from eviction.wording.explain import amount, ladder, pass_lines, signals_table
 from eviction.wording.log import Log
-from eviction.wording.tables import amount, signals_table
 from reclaim.types import RuntimeUnavailable
 from signals.mounts import filesystem_id
 from signals.quantity import counted, format_bytes, format_duration, reason_of

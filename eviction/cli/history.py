@@ -19,13 +19,11 @@ from eviction.cli.parser import OBJECTS
 from eviction.cli.progress import mention
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.records.history import MOST_WAITING, RecordJson
-from eviction.records.json_shapes import Json, Versioned
-from eviction.records.observations_json import timestamp
+from eviction.records.json_shapes import Json, Versioned, timestamp
 from eviction.records.passes import PassResult
 from eviction.records.regret import RegretJson, SumsJson, regret_of, removals_of
 from eviction.types import EvictionError
-from eviction.wording.explain import frees_in_words
-from eviction.wording.tables import needed_in_words, table
+from eviction.wording.explain import frees_in_words, needed_in_words, table
 from signals.quantity import (
     QuantityError,
     counted,

@@ -14,8 +14,13 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.records.json_shapes import Seconds
 from eviction.records.pass_json import PassFieldsJson, pass_json
 from eviction.records.passes import Pass
-from eviction.wording.explain import attribution_lines, counts_table, lead_sentence, outcomes_table
-from eviction.wording.tables import signals_table
+from eviction.wording.explain import (
+    attribution_lines,
+    counts_table,
+    lead_sentence,
+    outcomes_table,
+    signals_table,
+)
 from signals.quantity import counted
 
 GONE = {

@@ -33,8 +33,8 @@ from eviction.surface.systemd import Notifier, listening_socket
 from eviction.surface.watches import Watches
 from eviction.surface.xfs_hints import HintsAtStart
 from eviction.wording.configuration_warnings import configuration_warnings
+from eviction.wording.explain import NOTHING_IS_REMOVED
 from eviction.wording.log import Log
-from eviction.wording.tables import NOTHING_IS_REMOVED
 from reclaim.workers import NoThread, Workers
 from signals.watcher import FsWatcher
 

@@ -11,14 +11,14 @@ from eviction.cli.parser import OUTPUT
 from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
 from eviction.records.json_shapes import shortened
-from eviction.wording.explain import lead_sentence
-from eviction.wording.tables import (
+from eviction.wording.explain import (
     BELOW_OURS,
     COMING,
     NOTHING_IS_REMOVED,
     amount,
     conditions_in_words,
     layout_in_words,
+    lead_sentence,
     needed_in_words,
     promised_in_words,
     table,

@@ -15,7 +15,7 @@ from eviction.cli.status import lines
 from eviction.printable import escaped
 from eviction.records.json_shapes import Json, shortened
 from eviction.wording.bars import bar, sparkline
-from eviction.wording.tables import table
+from eviction.wording.explain import table
 from signals.quantity import format_bytes, format_duration
 from signals.types import INODES_FREE
 

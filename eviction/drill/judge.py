@@ -22,7 +22,7 @@ from eviction.drill.scenario import (
     PodSpec,
 )
 from eviction.types import NodeCondition
-from eviction.wording.tables import amount
+from eviction.wording.explain import amount
 from reclaim.types import Container, ContainerState, Kind
 from signals.quantity import format_duration
 from signals.types import Signal

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from eviction.drill.scenario import Pressure, Scenario, ScenarioError
 from eviction.types import Threshold
-from eviction.wording.tables import amount
+from eviction.wording.explain import amount
 from signals.types import FilesystemIdentity, Signal, SignalObservations
 
 RESERVE_DIVISOR = 100  # a hundredth of the filesystem is never filled

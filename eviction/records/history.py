@@ -28,10 +28,10 @@ from eviction.records.json_shapes import (
     LeftOut,
     Time,
     shortened,
+    timestamp,
     to_json,
 )
 from eviction.records.listener import Backlog, Listener
-from eviction.records.observations_json import timestamp
 from eviction.records.pass_json import (
     OutcomeJson,
     RecordedPassJson,

@@ -15,16 +15,14 @@ from eviction.records.json_shapes import (
     Count,
     Document,
     LeftOut,
+    ObservationJson,
     RoleName,
     Seconds,
+    ThresholdJson,
     Time,
     Versioned,
-    shortened,
-)
-from eviction.records.observations_json import (
-    ObservationJson,
-    ThresholdJson,
     observations_json,
+    shortened,
     threshold_json,
     timestamp,
 )

@@ -13,12 +13,15 @@ from eviction.configuration.fingerprint import Fingerprint
 from eviction.decision import thresholds as rules
 from eviction.engine.view import NodeView
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
-from eviction.records.json_shapes import Document, RoleName, Versioned, to_json
-from eviction.records.observations_json import (
+from eviction.records.json_shapes import (
+    Document,
     ObservationJson,
+    RoleName,
     ThresholdJson,
+    Versioned,
     observations_json,
     threshold_json,
+    to_json,
 )
 from eviction.surface.answer import Answer, Output, options_of_client, read_options
 from eviction.survey.filesystem_facts import (
@@ -27,7 +30,7 @@ from eviction.survey.filesystem_facts import (
     paths_that_answer,
 )
 from eviction.types import NodeCondition, Threshold
-from eviction.wording.tables import (
+from eviction.wording.explain import (
     amount,
     conditions_in_words,
     disk_pressure,

@@ -8,15 +8,14 @@ from eviction.configuration.effective import Configuration
 from eviction.decision.headroom import with_needed
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.engine.step import stalled_seconds, what_of
-from eviction.records.json_shapes import to_json
+from eviction.records.json_shapes import observations_json, timestamp, to_json
 from eviction.records.listener import Listener
-from eviction.records.observations_json import observations_json, timestamp
 from eviction.records.pass_json import PassJson, function_json, pass_summary
 from eviction.records.passes import Pass
 from eviction.surface.announcements import Announcements, Shadow
 from eviction.surface.requests import Requests
 from eviction.wording.configuration_warnings import configuration_warnings
-from eviction.wording.explain import ladder, unreachable_sentences
+from eviction.wording.explain import disk_pressure, ladder, unreachable_sentences
 from eviction.wording.log import Log
 from eviction.wording.status import (
     LastCallJson,
@@ -27,7 +26,6 @@ from eviction.wording.status import (
     pod_directories,
     threshold_statuses,
 )
-from eviction.wording.tables import disk_pressure
 from reclaim.removals import late, oldest_seconds
 from reclaim.types import NEVER
 from signals.types import SignalObservations

@@ -27,8 +27,8 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from eviction.configuration.strict_yaml import ConfigurationError, read_document
+from eviction.records.json_shapes import timestamp
 from eviction.records.listener import Backlog, Listener
-from eviction.records.observations_json import timestamp
 from eviction.types import Decision, EvictionError
 from eviction.wording.log import Log, ThrottledLog
 from reclaim.evidence.pod_list import KubeletUnavailable

@@ -30,15 +30,13 @@ from eviction.exit_codes import (
     EXIT_RUNTIME,
     EXIT_USAGE,
 )
-from eviction.records.json_shapes import LEFT_OUT, to_json
-from eviction.records.observations_json import observations_json
+from eviction.records.json_shapes import LEFT_OUT, observations_json, to_json
 from eviction.records.pass_json import NothingToDo, Room, pass_json, room_of
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.surface import answer as answers
 from eviction.surface.answer import Answer, HeldRoom, OptionRefused, Output
 from eviction.types import Decision, Extent, Threshold
-from eviction.wording.explain import pass_lines
-from eviction.wording.tables import amount, signals_table
+from eviction.wording.explain import amount, pass_lines, signals_table
 from reclaim.workers import NoThread, Workers
 from signals.types import (
     AVAILABLE,

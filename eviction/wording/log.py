@@ -27,7 +27,7 @@ from queue import SimpleQueue
 from typing import Any, TextIO
 
 from eviction.printable import escaped
-from eviction.records.observations_json import timestamp
+from eviction.records.json_shapes import timestamp
 from reclaim.workers import Workers
 from signals.clock import Clock
 

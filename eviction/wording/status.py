@@ -11,11 +11,13 @@ from eviction.decision.headroom import FillRates, headroom_seconds
 from eviction.records.json_shapes import (
     Count,
     Document,
+    ObservationJson,
     Seconds,
+    ThresholdJson,
     Time,
     Versioned,
+    threshold_json,
 )
-from eviction.records.observations_json import ObservationJson, ThresholdJson, threshold_json
 from eviction.records.pass_json import BytesJson, FunctionJson, KindWord, PassJson
 from eviction.types import NodeCondition, Threshold
 from eviction.wording.explain import LadderMark

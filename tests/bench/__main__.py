@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from eviction.wording.tables import table
+from eviction.wording.explain import table
 from signals.clock import SystemClock
 from signals.filesystems import FilesystemPaths, read_statvfs
 from signals.samplers import Samplers

@@ -26,14 +26,14 @@ from eviction.records.json_shapes import (
     LeftOut,
     RoleName,
     SignalName,
+    ThresholdJson,
     Versioned,
+    threshold_json,
     to_json,
 )
-from eviction.records.observations_json import ThresholdJson, threshold_json
 from eviction.records.pass_json import PassJson, pass_json
 from eviction.types import Threshold
-from eviction.wording.explain import reason_in_words
-from eviction.wording.tables import amount, table
+from eviction.wording.explain import amount, reason_in_words, table
 from reclaim.types import Reason
 from signals.quantity import format_duration
 from signals.types import INODES_FREE, FsLayout, SignalObservations, in_order

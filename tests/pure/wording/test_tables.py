@@ -18,9 +18,17 @@ from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Decision, NodeCondition, Threshold
 from eviction.wording.bars import bar, sparkline
 from eviction.wording.explain import (
+    LEFT_OUT_FIRST,
+    NAMES,
     REASONS,
+    TEXTS,
     LadderMark,
+    amount,
+    condition_begins,
+    conditions_in_words,
     counts_table,
+    disk_pressure,
+    distinguishable,
     image_gc_mark,
     ladder,
     later_than_kubelet,
@@ -29,22 +37,12 @@ from eviction.wording.explain import (
     outcomes_table,
     pass_lines,
     reclaiming_sentence,
-    unreachable_sentences,
-)
-from eviction.wording.status import hanging_sentences
-from eviction.wording.tables import (
-    LEFT_OUT_FIRST,
-    NAMES,
-    TEXTS,
-    amount,
-    condition_begins,
-    conditions_in_words,
-    disk_pressure,
-    distinguishable,
     signals_table,
     table,
+    unreachable_sentences,
     why_met,
 )
+from eviction.wording.status import hanging_sentences
 from reclaim.removals import StageId
 from reclaim.types import (
     DELETE_UNUSED_IMAGES,
