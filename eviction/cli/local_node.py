@@ -26,11 +26,11 @@ from eviction.records.json_shapes import Document
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass, Trigger
 from eviction.surface.answer import Answer, HeldRoom
+from eviction.surface.daemon import PodDirectories, pod_directories
 from eviction.surface.pause import PauseFile
 from eviction.surface.requests import ReclaimOptions, read_options, request_of, respond
 from eviction.surface.xfs_hints import set_hints, usual_directories
 from eviction.types import Extent, Threshold
-from eviction.wording.status import PodDirectories, pod_directories
 from reclaim.functions.ballast import BallastRefused, BallastSettings, remove_ballast
 from reclaim.program.function import KINDS as OWN
 from reclaim.types import Outcome, RuntimeUnavailable

@@ -17,10 +17,8 @@ from eviction.engine.node import Node
 from eviction.records.store import why_unusable
 from eviction.surface.control_client import NotAskedError, ask
 from eviction.surface.xfs_hints import usual_directories
-from eviction.survey.caches import USUAL_PLACES, Cache, caches_below
 from eviction.survey.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
-from eviction.survey.space import CONTENT, SNAPSHOTTER
-from eviction.survey.trees import TimeLimit
+from eviction.survey.space import CONTENT, SNAPSHOTTER, USUAL_PLACES, Cache, TimeLimit, caches_below
 from eviction.types import Threshold
 from reclaim.cri.client import socket_path
 from reclaim.cri.containers_storage import IMAGES

@@ -31,9 +31,9 @@ from prometheus_client.registry import Collector
 
 from eviction.records.listener import Listener
 from eviction.records.passes import OF_PASSES, Pass, PassResult
+from eviction.surface.daemon import NodeStatus
 from eviction.surface.http_server import Headers, Page
 from eviction.types import NodeCondition
-from eviction.wording.status import NodeStatus
 from reclaim.evidence.states import Why
 from reclaim.functions.table import CONTAINER_GC, FUNCTIONS, FunctionTable
 from reclaim.functions.unused_images import IMAGE_GC

@@ -16,8 +16,8 @@ from eviction.configuration.effective import Configuration, load
 from eviction.doctor import checks
 from eviction.doctor.checks import CHECKS, EARLIEST_WALL, examine
 from eviction.doctor.facts import Facts, Runtime
-from eviction.survey.caches import Cache
 from eviction.survey.filesystem_facts import filesystem_facts
+from eviction.survey.space import Cache
 from eviction.types import Threshold
 from eviction.wording.configuration_warnings import Finding, Severity
 from reclaim.evidence.states import Distrust, Why

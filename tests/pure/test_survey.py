@@ -28,13 +28,17 @@ from eviction.survey.space import (
     Measured,
     OpenFile,
     OpenFilesScan,
+    TimeLimit,
+    Tree,
+    TreeUsage,
     attribute,
     class_of_log,
+    count_trees,
+    mounts_below,
     pod_uid_of,
     remarks_of,
     sentence,
 )
-from eviction.survey.trees import TimeLimit, Tree, TreeUsage, count_trees, mounts_below
 from eviction.wording.explain import attribution_lines
 from reclaim.types import Action, Amounts, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from reclaim.workers import Workers

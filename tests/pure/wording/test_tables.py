@@ -15,6 +15,7 @@ from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.decision.thresholds import thresholds_met
 from eviction.printable import escaped
 from eviction.records.passes import Pass, PassResult, Trigger
+from eviction.surface.daemon import hanging_sentences
 from eviction.types import Decision, NodeCondition, Threshold
 from eviction.wording.bars import bar, sparkline
 from eviction.wording.explain import (
@@ -42,7 +43,6 @@ from eviction.wording.explain import (
     unreachable_sentences,
     why_met,
 )
-from eviction.wording.status import hanging_sentences
 from reclaim.removals import StageId
 from reclaim.types import (
     DELETE_UNUSED_IMAGES,

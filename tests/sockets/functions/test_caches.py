@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from eviction.drill.private_mounts import unmount
-from eviction.survey.caches import caches_below
-from eviction.survey.trees import TimeLimit
+from eviction.survey.space import TimeLimit, caches_below
 from reclaim.evidence.files_in_use import files_in_use
 from reclaim.function import Ready, Refused
 from reclaim.functions.caches import CacheSettings, CacheUnits
