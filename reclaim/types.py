@@ -304,6 +304,7 @@ class Image(NamedTuple):
         return next(iter(self.names), self.id)
 
 
+Images = tuple[Image, ...]
 Listed = TypeVar("Listed", Image, Container, PodSandbox)
 
 
@@ -319,7 +320,7 @@ class Listing(NamedTuple):
     specs of pods that have not terminated, where the kubelet lists them.
     """
 
-    images: tuple[Image, ...] = ()
+    images: Images = ()
     containers: tuple[Container, ...] = ()
     sandboxes: tuple[PodSandbox, ...] = ()
     sandbox_image_references: frozenset[str] | None = None
@@ -578,6 +579,9 @@ class Outcome(NamedTuple):
         return self.result in (None, Result.IN_USE)
 
 
+Outcomes = tuple[Outcome, ...]
+
+
 class Usage(NamedTuple):
     """Free space on the filesystems concerned: inodes, and bytes by both counts of statvfs."""
 
@@ -607,8 +611,8 @@ class ReclaimResult:
     """
 
     operation: str
-    outcomes: tuple[Outcome, ...] = ()
-    kept: tuple[Outcome, ...] = ()
+    outcomes: Outcomes = ()
+    kept: Outcomes = ()
     relieved: bool = False
     eligible_in_seconds: float | None = None
     error: str = ""
@@ -786,7 +790,7 @@ class Runtime(Protocol):
         ended. `seconds`: the deadline. Raises CallError (`cri.status`), with UNIMPLEMENTED if
         there is no such service."""
 
-    def list_images(self) -> tuple[Image, ...]:
+    def list_images(self) -> Images:
         """All images."""
 
     def image_status(self, reference: str) -> Image | None:

@@ -6,11 +6,11 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from eviction.cli.local_files import READ, LocalFiles
 from eviction.cli.options import number
@@ -19,10 +19,17 @@ from eviction.cli.parser import OBJECTS
 from eviction.cli.progress import mention
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.records.history import MOST_WAITING, RecordJson
-from eviction.records.json_shapes import Json, Versioned, timestamp
+from eviction.records.json_shapes import (
+    Versioned,
+    timestamp,
+)
 from eviction.records.passes import PassResult
 from eviction.records.regret import RegretJson, SumsJson, regret_of, removals_of
-from eviction.types import EvictionError
+from eviction.types import (
+    EvictionError,
+    Fields,
+    Json,
+)
 from eviction.wording.explain import frees_in_words, needed_in_words, table
 from signals.quantity import (
     QuantityError,
@@ -179,7 +186,7 @@ def selected(
     return list(found)
 
 
-def is_about(found: Mapping[str, Any], text: str, shortest_id: int = 0) -> bool:
+def is_about(found: Fields, text: str, shortest_id: int = 0) -> bool:
     """Whether the name of the object contains the text, or its id begins with it, with or without
     `sha256:`, if it has at least `shortest_id` characters."""
     begins = found["id"].startswith((text, f"sha256:{text}"))

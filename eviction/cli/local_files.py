@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eviction.cli.client import Client, NotAskedError, files_seen, seen_in
 from eviction.cli.options import (
@@ -19,7 +19,7 @@ from eviction.cli.options import (
 from eviction.cli.output import columns
 from eviction.cli.progress import Progress, mention
 from eviction.configuration.effective import Configuration, ConfigurationError, load
-from eviction.records.json_shapes import Json
+from eviction.types import Fields, Json
 from signals.clock import SystemClock
 from signals.quantity import counted
 
@@ -94,7 +94,7 @@ class LocalFiles:
         with self.view() as view:
             return check(view, options)
 
-    def mention_other_configuration(self, status: Mapping[str, Any] | None = None) -> None:
+    def mention_other_configuration(self, status: Fields | None = None) -> None:
         """Mentions a daemon that has loaded another configuration than this command. Silent if no
         daemon answers, and for a command whose own flags make the difference.
 

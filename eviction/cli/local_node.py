@@ -30,7 +30,10 @@ from eviction.surface.daemon import PodDirectories, pod_directories
 from eviction.surface.pause import PauseFile
 from eviction.surface.requests import ReclaimOptions, read_options, request_of, respond
 from eviction.surface.xfs_hints import set_hints, usual_directories
-from eviction.types import Extent, Threshold
+from eviction.types import (
+    Extent,
+    Thresholds,
+)
 from reclaim.functions.ballast import BallastRefused, BallastSettings, remove_ballast
 from reclaim.program.function import KINDS as OWN
 from reclaim.types import Outcome, RuntimeUnavailable
@@ -61,7 +64,7 @@ class Planned(NamedTuple):
 
     record: Pass
     """The record of one that removed nothing."""
-    thresholds: tuple[Threshold, ...]
+    thresholds: Thresholds
     enough: bool | None
     """Whether the planned removals clear the signal; None without a signal or a mark, and if that
     is not known."""

@@ -18,6 +18,7 @@ from eviction.configuration.effective import (
 )
 from eviction.configuration.fingerprint import Fingerprint, configuration_files, fingerprint_of
 from eviction.configuration.kubelet import parse_pairs
+from eviction.types import Json
 from eviction.wording.log import Log, goes_to_journal
 from reclaim.workers import in_time
 from signals.clock import SystemClock
@@ -169,7 +170,7 @@ def add_logging(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def configuration_flags(arguments: argparse.Namespace) -> dict[str, Any]:
+def configuration_flags(arguments: argparse.Namespace) -> Json:
     """The configuration flags by name; None for those that are not given."""
     return {flag: getattr(arguments, flag.replace("-", "_"), None) for flag in _FLAGS}
 
@@ -196,9 +197,9 @@ def configuration_of(arguments: argparse.Namespace, *, asks_version: bool = Fals
         ) from None
 
 
-def fields_of_flags(arguments: argparse.Namespace) -> dict[str, Any]:
+def fields_of_flags(arguments: argparse.Namespace) -> Json:
     """The fields that flags set, with their values. Raises ConfigurationError."""
-    fields: dict[str, Any] = {}
+    fields: Json = {}
     for flag, value in configuration_flags(arguments).items():
         if value is not None:
             field, takes, _ = _FLAGS[flag]

@@ -3,10 +3,10 @@ the history, how it was removed. Read-only.
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from itertools import chain
-from typing import Any, Literal, TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 from eviction.cli.client import NotAskedError
 from eviction.cli.history import is_about, regret_sentence
@@ -20,7 +20,6 @@ from eviction.records.json_shapes import (
     LEFT_OUT,
     Count,
     Document,
-    Json,
     LeftOut,
     Time,
     Versioned,
@@ -28,7 +27,11 @@ from eviction.records.json_shapes import (
 )
 from eviction.records.pass_json import OutcomeJson, pass_json
 from eviction.records.regret import ImageRegretJson, images_of, removals_of
-from eviction.types import EvictionError
+from eviction.types import (
+    EvictionError,
+    Fields,
+    Json,
+)
 from eviction.wording.explain import frees_in_words, in_words, reason_in_words
 from reclaim.types import Result, Rule
 from signals.quantity import format_bytes, format_duration
@@ -142,9 +145,7 @@ def objects_of(planned: Json, name: str) -> list[Json]:
     ]
 
 
-def named(
-    objects: Iterable[Found], name: str, shown: Callable[[Found], Mapping[str, Any]]
-) -> list[Found]:
+def named(objects: Iterable[Found], name: str, shown: Callable[[Found], Fields]) -> list[Found]:
     """Those with this name. `shown`: gives name and id.
 
     `name`: part of the name, or at least the first eight characters of the id. If it is the whole

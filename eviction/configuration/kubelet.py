@@ -24,7 +24,7 @@ process was started with (`find_kubelet`); else the usual file.
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -49,7 +49,11 @@ from eviction.configuration.threshold_config import (
     ParsedThresholds,
     parse_threshold_config,
 )
-from eviction.types import EvictionError
+from eviction.types import (
+    EvictionError,
+    Fields,
+    Json,
+)
 from reclaim.kubelet.versions import (
     DROP_INS_REMOVE,
     MERGES_DEFAULTS,
@@ -125,7 +129,7 @@ class KubeletConfiguration(KubeletFields):
 
     name: str
     """Of the file."""
-    settings: Mapping[str, Any]
+    settings: Fields
     """The fields that are set, as written, and its default thresholds."""
     thresholds: ParsedThresholds
     root_directory: str = ""
@@ -142,12 +146,12 @@ class KubeletConfiguration(KubeletFields):
 KUBELETS_FIELDS = {str(field.alias): field for field in KubeletFields.model_fields.values()}
 
 
-def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merged(documents: Sequence[Fields]) -> Json:
     """The documents merged in order, each as a JSON merge patch (RFC 7386).
 
     Maps are merged by key, everything else is replaced; null removes a key.
     """
-    result: dict[str, Any] = {}
+    result: Json = {}
     for document in documents:
         for key, value in document.items():
             held = result.get(key)
@@ -163,7 +167,7 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 LEFT_OUT = frozenset({"imageServiceEndpoint", "tlsCertFile"})
 
 
-def as_fields(document: Mapping[str, Any]) -> dict[str, Any]:
+def as_fields(document: Fields) -> Json:
     """The fields that are read in what a kubelet has merged, as Go's encoding/json finds them.
 
     It goes in the order of the keys, capitals first. A key in other capitals is the field as well;
@@ -171,7 +175,7 @@ def as_fields(document: Mapping[str, Any]) -> dict[str, Any]:
     nothing sets, except for `LEFT_OUT`: so a key that comes before such a field's own loses.
     """
     names = {name.casefold(): name for name in KUBELETS_FIELDS}
-    fields: list[dict[str, Any]] = []
+    fields: list[Json] = []
     for key, value in sorted(document.items()):
         name = names.get(key.casefold(), "")
         if name and (key >= name or name in LEFT_OUT or isinstance(value, dict)):
@@ -201,7 +205,7 @@ def kubelets_drop_ins(directory: str) -> Iterator[str]:
 def read_kubelet_configuration(
     path: str,
     directory: str = "",
-    flags: Mapping[str, Any] = MappingProxyType({}),
+    flags: Fields = MappingProxyType({}),
     *,
     version: KubeletVersion = NEWEST,
 ) -> KubeletConfiguration:
@@ -226,12 +230,12 @@ def read_kubelet_configuration(
 
 
 def settings_in(
-    file: dict[str, Any],
-    drop_ins: Sequence[dict[str, Any]],
-    flags: Mapping[str, Any],
+    file: Json,
+    drop_ins: Sequence[Json],
+    flags: Fields,
     *,
     version: KubeletVersion,
-) -> dict[str, Any]:
+) -> Json:
     """The fields that are read, as a kubelet of this version has them; types are not checked.
 
     Without `evictionHard` the file has the defaults, else the map as written, even if empty;
@@ -261,11 +265,11 @@ def settings_in(
 
 
 def kubelet_configuration(
-    file: dict[str, Any],
+    file: Json,
     name: str,
-    drop_ins: Sequence[dict[str, Any]] = (),
+    drop_ins: Sequence[Json] = (),
     *,
-    flags: Mapping[str, Any] = MappingProxyType({}),
+    flags: Fields = MappingProxyType({}),
     version: KubeletVersion = NEWEST,
 ) -> KubeletConfiguration:
     """The effective settings from the documents of a file and its drop-ins, and from flags.
@@ -318,7 +322,7 @@ class KubeletProcess(NamedTuple):
     config: str
     config_dir: str
     root_dir: str
-    flags: Mapping[str, Any]
+    flags: Fields
     parent: int
 
 
@@ -367,7 +371,7 @@ def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
 
 
 def kubelet_of_node(
-    own: Mapping[str, Any], root: str | None, version: KubeletVersion
+    own: Fields, root: str | None, version: KubeletVersion
 ) -> tuple[KubeletConfiguration | None, str]:
     """The configuration of the node's kubelet, and a sentence about the search, or empty.
 
@@ -510,7 +514,7 @@ def _value_of(field: str, values: Sequence[str]) -> Any:
     if not isinstance(default, dict):
         return values[-1]
     operator = "<" if field in ("evictionHard", "evictionSoft") else "="
-    pairs: dict[str, Any] = {}
+    pairs: Json = {}
     for value in values:
         pairs |= parse_pairs(NAME, value, operator)
     if field == "featureGates":  # by Go's ParseBool, with which this kubelet has started

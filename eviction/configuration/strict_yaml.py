@@ -40,12 +40,15 @@ from pydantic import ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
 from eviction.configuration.models import Model, name_in_file
-from eviction.types import EvictionError
+from eviction.types import (
+    EvictionError,
+    Json,
+)
 from reclaim.trust import file_refusal
 from reclaim.workers import in_time
 from signals.quantity import format_bytes
 
-Parse = Callable[[str, str], dict[str, Any]]
+Parse = Callable[[str, str], Json]
 """Makes a mapping of the text of a file, whose name messages begin with.
 
 Raises ConfigurationError.
@@ -132,7 +135,7 @@ class _Loader(yaml.SafeLoader):
             return [self.value(item, depth + 1) for item in node.value]
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node)
-        mapping: dict[str, Any] = {}
+        mapping: Json = {}
         for key_node, value_node in node.value:
             for key, value in self._entries(key_node, value_node, depth + 1):
                 if key in mapping and not self.key_twice:
@@ -218,7 +221,7 @@ class _FileLoader(_DropInLoader):
     key_twice = True
 
 
-def _parse(text: str, name: str, *, loads: type[_Loader]) -> dict[str, Any]:
+def _parse(text: str, name: str, *, loads: type[_Loader]) -> Json:
     try:
         loader = loads(text)
         document = loader.value(loader.get_node()) if loader.check_node() else None
@@ -253,7 +256,7 @@ def read_document(
     parse: Parse = parse_document,
     *,
     trusted_only: bool = True,
-) -> dict[str, Any]:
+) -> Json:
     """The mapping in a YAML file; empty for an empty file. Raises ConfigurationError.
 
     `trusted_only`: reject a file that anyone but root or our own user may write or replace.
@@ -286,7 +289,7 @@ def read_document(
 
 def read_document_of(
     api_version: str, kind: str, path: str, *, parse: Parse = parse_document
-) -> dict[str, Any]:
+) -> Json:
     """The mapping in a YAML file with this `apiVersion` and `kind`. Raises ConfigurationError."""
     document = read_document(path, parse)
     for field, allowed in (("apiVersion", api_version), ("kind", kind)):

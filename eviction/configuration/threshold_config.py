@@ -26,7 +26,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from eviction.types import EvictionError, Threshold, ThresholdValue
+from eviction.types import (
+    EvictionError,
+    Threshold,
+    Thresholds,
+    ThresholdValue,
+)
 from signals.quantity import (
     DURATION_FORMS,
     PERCENTAGE_FORMS,
@@ -72,7 +77,7 @@ class FieldError(EvictionError, ValueError):
 class ParsedThresholds(NamedTuple):
     """The thresholds of the disk signals, and those of others."""
 
-    thresholds: tuple[Threshold, ...]
+    thresholds: Thresholds
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
     """(signal, value) as written, with ` (soft)` after the value of a soft one whose grace period
     is not 0."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from glob import iglob
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from eviction.configuration.effective import Configuration, eviction_config
 from eviction.engine.node import Node
@@ -19,7 +19,10 @@ from eviction.surface.control_client import NotAskedError, ask
 from eviction.surface.xfs_hints import usual_directories
 from eviction.survey.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
 from eviction.survey.space import CONTENT, SNAPSHOTTER, USUAL_PLACES, Cache, TimeLimit, caches_below
-from eviction.types import Threshold
+from eviction.types import (
+    Fields,
+    Thresholds,
+)
 from reclaim.cri.client import socket_path
 from reclaim.cri.containers_storage import IMAGES
 from reclaim.evidence.references import images_in_use
@@ -27,9 +30,9 @@ from reclaim.evidence.states import Distrust, is_pod_uid
 from reclaim.kubelet.pull_records import NOT_READ, PullRecords
 from reclaim.types import (
     ContainerState,
-    ImageRecord,
     Listing,
     PodSandboxState,
+    Records,
     RuntimeUnavailable,
     RuntimeVersion,
 )
@@ -63,7 +66,7 @@ class Runtime(NamedTuple):
     """The image that pods need to start; None if nothing names it."""
     doubt: Distrust | None = None
     """Why the kubelet's pod directories are not believed."""
-    records: Mapping[str, ImageRecord] = {}
+    records: Records = {}
     """What is remembered of images, by id."""
     pulls: PullRecords = NOT_READ
     pod_list_problem: str = ""
@@ -88,7 +91,7 @@ class Facts(NamedTuple):
     one."""
     caches: tuple[Cache, ...]
     """Those from which no function removes."""
-    buildkitd: Mapping[str, Any]
+    buildkitd: Fields
     """BuildKit's configuration; empty if there is none, or it cannot be read."""
     runtime: Runtime
     runtime_problem: str
@@ -117,13 +120,13 @@ class Facts(NamedTuple):
     """Why there can be no history."""
     daemon_problem: str
     """Why no daemon answers."""
-    daemon: Mapping[str, Any]
+    daemon: Fields
     """Its answer to `status`; empty if there is none."""
     installed: bool
     """Whether systemd has a unit for the daemon."""
 
     @property
-    def thresholds(self) -> tuple[Threshold, ...]:
+    def thresholds(self) -> Thresholds:
         """Those in force."""
         return eviction_config(self.configuration).in_layout(self.observations.layout)
 
@@ -205,7 +208,7 @@ def _ask_runtime(node: Node) -> Runtime:
     )
 
 
-def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
+def _ask_daemon(control_socket: str) -> tuple[str, Fields]:
     """Why no daemon answers, or else its answer: only the daemon knows whether the pod directories
     were different before."""
     if not control_socket:
@@ -216,7 +219,7 @@ def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
         return str(error), {}
 
 
-def _toml(path: str) -> Mapping[str, Any]:
+def _toml(path: str) -> Fields:
     try:
         return tomllib.loads(in_time(Path(path).read_text))
     except (OSError, ValueError):

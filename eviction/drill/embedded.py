@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from grpc import StatusCode
 
@@ -32,6 +31,7 @@ from eviction.drill.schedule import (
 )
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.surface.daemon import Daemon
+from eviction.types import Json
 from eviction.wording.log import Log
 from reclaim.cri.inventory import retried
 from reclaim.images.records import ImageRecords
@@ -42,7 +42,7 @@ LONGEST_SECONDS = 60.0
 SHORTEST_WAIT_SECONDS = 3.0  # wait at least this long for relief that does not come
 CONDITION_SLACK_SECONDS = 1.0  # wait this much longer than a condition may last
 
-FAULTS: Mapping[FaultAction, tuple[str, dict[str, Any]]] = {
+FAULTS: Mapping[FaultAction, tuple[str, Json]] = {
     "fail": ("fails ({code})", {"acts": False}),
     "act-then-fail": ("acts and then fails ({code})", {}),
     "pretend": ("does nothing and reports success", {"acts": False, "code": None}),

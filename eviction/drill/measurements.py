@@ -13,7 +13,10 @@ from typing import NamedTuple
 from eviction.drill.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.json_shapes import Count, RoleName
 from eviction.records.passes import Pass
-from eviction.types import NodeCondition, Threshold
+from eviction.types import (
+    NodeCondition,
+    Thresholds,
+)
 from signals.types import FsLayout, Signal, SignalObservations
 
 # the daemon may see a crossing and act before the observer's next reading
@@ -102,7 +105,7 @@ class Measurements:
     began_wall: float = 0.0
     filesystems: Sequence[MeasuredFilesystem] = ()
     samples: list[Sample] = field(default_factory=list)
-    thresholds: tuple[Threshold, ...] = ()
+    thresholds: Thresholds = ()
     observations: SignalObservations | None = None
     episodes: list[Episode] = field(default_factory=list)
     conditions: list[ConditionPeriod] = field(default_factory=list)

@@ -39,7 +39,11 @@ from eviction.records.listener import Listener
 from eviction.records.passes import Pass
 from eviction.surface.daemon import Daemon
 from eviction.survey.filesystem_facts import roles_by_device
-from eviction.types import Decision, NodeCondition, Threshold
+from eviction.types import (
+    Decision,
+    NodeCondition,
+    Thresholds,
+)
 from reclaim.cri.client import CriClient
 from reclaim.types import Container, Kind, PodSandboxState, RuntimeUnavailable
 from signals.types import FilesystemRole, FsLayout, FsStats, Signal, SignalObservations
@@ -65,7 +69,7 @@ class Observer(Measurements):
     thread only; `sample` may be called from any thread.
     """
 
-    def __init__(self, thresholds: Callable[[FsLayout | None], tuple[Threshold, ...]]):
+    def __init__(self, thresholds: Callable[[FsLayout | None], Thresholds]):
         super().__init__(thresholds=thresholds(None))
         self._thresholds = thresholds
         self._lock = threading.Lock()
@@ -112,7 +116,7 @@ class Observer(Measurements):
             if not met:
                 episode.relieved = seconds
 
-    def _has_risen(self, observations: SignalObservations, met: tuple[Threshold, ...]) -> bool:
+    def _has_risen(self, observations: SignalObservations, met: Thresholds) -> bool:
         """True if a signal that fell below its mark has risen from its lowest point since then."""
         risen = False
         below = {threshold.signal for threshold in met} | self._lowest.keys()

@@ -51,6 +51,7 @@ from google.protobuf.message import Message
 from grpc import StatusCode
 
 from eviction.drill.private_mounts import EmbeddedNodeError
+from eviction.types import Json
 from reclaim.cri import cri_pb2
 from reclaim.cri.convert import (
     CONTAINER_NAME_LABEL,
@@ -69,7 +70,7 @@ Container: TypeAlias = cri_pb2.ContainerStatus
 Image: TypeAlias = cri_pb2.Image
 Sandbox: TypeAlias = cri_pb2.PodSandboxStatus
 Record = TypeVar("Record")
-_Fields: TypeAlias = dict[str, Any]
+_Fields: TypeAlias = Json
 
 
 class NotFoundError(EmbeddedNodeError):

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eviction.types import Thresholds
 from reclaim import types
 from reclaim.function import Ready
 from reclaim.removals import Checked, Claim, ClaimId, StageId
@@ -22,7 +23,7 @@ from signals.samplers import Sample
 if TYPE_CHECKING:
     from eviction.configuration.effective import Configuration
     from eviction.records.passes import Pass, Trigger
-    from eviction.types import Decision, Extent, Threshold
+    from eviction.types import Decision, Extent
     from signals.types import Signal, SignalObservations
 
 
@@ -211,7 +212,7 @@ class Request(NamedTuple):
 
     row: tuple[str, ...] | None = None
     """Call these functions whatever the pressure."""
-    until: tuple[Threshold, ...] | None = None
+    until: Thresholds | None = None
     """Thresholds to reach in place of the configured ones."""
     extent: Extent | None = None
     every_function: bool = False

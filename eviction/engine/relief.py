@@ -36,7 +36,10 @@ from eviction.engine.world import (
     World,
 )
 from eviction.records.passes import Trigger
-from eviction.types import Extent, Threshold
+from eviction.types import (
+    Extent,
+    Thresholds,
+)
 from reclaim import types
 from reclaim.function import PassFacts, Pressure
 from reclaim.removals import Claim, StageId, late, limit_in_flight, stuck
@@ -112,7 +115,7 @@ def advance(running: RunningPass, world: World) -> Advanced:
 class Goal(NamedTuple):
     """What one function of the row has to clear, as the world is now."""
 
-    thresholds: tuple[Threshold, ...]
+    thresholds: Thresholds
     waits: bool
     """It is called only below a mark of its own, which is lower."""
     stops: bool
@@ -519,7 +522,7 @@ def side_by_side(running: RunningPass, world: World) -> tuple[str, ...]:
     if begun or running.extent is Extent.ALL:
         return ()
     together = list[str]()
-    goals = set[tuple[Threshold, ...]]()
+    goals = set[Thresholds]()
     for function in running.row:
         goal = goal_of(running, function, world)
         if goal.waits or not world.functions[function].side_by_side:

@@ -63,7 +63,12 @@ from eviction.engine.world import (
     Writeback,
 )
 from eviction.records.passes import Pass, PassResult, Trigger
-from eviction.types import Decision, Extent, Threshold
+from eviction.types import (
+    Decision,
+    Extent,
+    Threshold,
+    Thresholds,
+)
 from reclaim.function import Ready, Refused, Wait
 from reclaim.removals import (
     CHECK_ATTEMPTS,
@@ -620,7 +625,7 @@ def polls(world: World, halfway: float) -> list[Watch]:
     return [Watch(path, level) for path, level in levels.items()]
 
 
-def marks_to_watch(world: World) -> tuple[Threshold, ...]:
+def marks_to_watch(world: World) -> Thresholds:
     """The thresholds in force, and the kubelet's."""
     return world.manager.config.marks_to_watch(world.observations.layout)
 

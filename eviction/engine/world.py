@@ -24,7 +24,13 @@ from eviction.types import Decision, Extent, NodeCondition
 from reclaim.function import NO_PRESSURE, Pressure
 from reclaim.functions.table import FUNCTIONS, FunctionTable
 from reclaim.removals import Claim, Claims, StageId, oldest_seconds
-from reclaim.types import NEVER, Outcome, Plan, Usage, Verdict
+from reclaim.types import (
+    NEVER,
+    Outcomes,
+    Plan,
+    Usage,
+    Verdict,
+)
 from signals.filesystems import FilesystemPaths
 from signals.interval import MIN_NOTIFY_SECONDS
 from signals.quantity import format_duration
@@ -121,8 +127,8 @@ class StageRun(NamedTuple):
     """How many objects of the plan have been claimed or left out, in its order."""
     begun: int = 0
     """How many of them have been claimed."""
-    outcomes: tuple[Outcome, ...] = ()
-    kept: tuple[Outcome, ...] = ()
+    outcomes: Outcomes = ()
+    kept: Outcomes = ()
     error: str = ""
     relieved: bool = False
     """Nothing more was to be removed, by it or what follows."""
@@ -196,7 +202,7 @@ class RunningPass(NamedTuple):
     """What its filesystems have gained since it began, as far as that is booked to it."""
     measured: Usage = NOTHING
     """The same when a removal of its was last measured."""
-    unmeasured: tuple[Outcome, ...] = ()
+    unmeasured: Outcomes = ()
     """Removals that have ended since."""
     settling: Settling | None = None
     progress_at: float = FOREVER_AGO

@@ -24,7 +24,6 @@ from eviction.records.json_shapes import (
     LEFT_OUT,
     Count,
     Document,
-    Json,
     LeftOut,
     Time,
     shortened,
@@ -40,6 +39,7 @@ from eviction.records.pass_json import (
 )
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.records.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
+from eviction.types import Json
 from reclaim.images.records import Returned
 from reclaim.types import Outcome
 from reclaim.workers import NoThread

@@ -21,9 +21,6 @@ from signals.types import AVAILABLE, INODES_FREE, ROLE_NAME, SignalObservations,
 # characters; names of Kubernetes objects have at most 253, image references are rarely longer
 LONGEST_NAME = 512
 
-Json = dict[str, Any]
-"""A JSON object, as it is printed, or read, maybe from another version."""
-
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$"
 
 Time = Annotated[str, Field(pattern=_TIME, json_schema_extra={"format": "date-time"})]

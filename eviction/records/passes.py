@@ -12,8 +12,20 @@ from typing import NamedTuple
 
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.records.attribution import Attribution
-from eviction.types import Decision, Threshold
-from reclaim.types import BRAKES, NO_GAIN, Amounts, Outcome, Reason, ReclaimResult, Result
+from eviction.types import (
+    Decision,
+    Threshold,
+    Thresholds,
+)
+from reclaim.types import (
+    BRAKES,
+    NO_GAIN,
+    Amounts,
+    Outcomes,
+    Reason,
+    ReclaimResult,
+    Result,
+)
 from signals.quantity import counted, format_bytes
 from signals.types import Signal, SignalObservations, in_order
 
@@ -95,18 +107,18 @@ class Pass:
     reason: str = ""
     timings: Timings = Timings()
     after: SignalObservations | None = None
-    still_met: tuple[Threshold, ...] = ()
+    still_met: Thresholds = ()
     attributions: tuple[Attribution, ...] = ()
     foreseen: SignalObservations | None = None
     seconds_to_eviction: float | None = None
 
     @property
-    def removals(self) -> tuple[Outcome, ...]:
+    def removals(self) -> Outcomes:
         """The objects that were to be removed, by function, in the order of the plans."""
         return tuple(outcome for function in self.functions for outcome in function.outcomes)
 
     @property
-    def kept(self) -> tuple[Outcome, ...]:
+    def kept(self) -> Outcomes:
         return tuple(outcome for function in self.functions for outcome in function.kept)
 
     def count(self, result: Result) -> int:

@@ -4,9 +4,9 @@ The daemon reads the filesystems anew for a check; its own state and decisions a
 client side is in `eviction.cli.client`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from eviction.configuration.effective import eviction_config
 from eviction.configuration.fingerprint import Fingerprint
@@ -29,7 +29,12 @@ from eviction.survey.filesystem_facts import (
     filesystem_facts,
     paths_that_answer,
 )
-from eviction.types import NodeCondition, Threshold
+from eviction.types import (
+    Fields,
+    Json,
+    NodeCondition,
+    Thresholds,
+)
 from eviction.wording.explain import (
     amount,
     conditions_in_words,
@@ -143,8 +148,8 @@ def check(node: NodeView, options: CheckOptions, ahead: Ahead = lambda seen: see
 
 
 def check_for_client(
-    request: Mapping[str, Any], loaded: Fingerprint, node: NodeView, *, ahead: Ahead
-) -> Iterator[dict[str, Any]]:
+    request: Fields, loaded: Fingerprint, node: NodeView, *, ahead: Ahead
+) -> Iterator[Json]:
     """The JSON lines of the daemon's answer. `loaded`: the daemon's configuration, which
     must be the client's too. Raises OptionRefused.
     """
@@ -153,9 +158,7 @@ def check_for_client(
     yield check(node, options, ahead).line()
 
 
-def one_line(
-    observations: SignalObservations, met: tuple[Threshold, ...], unknown: tuple[Threshold, ...]
-) -> str:
+def one_line(observations: SignalObservations, met: Thresholds, unknown: Thresholds) -> str:
     """The answer in at most 80 characters."""
     if met:
         low = ", ".join(

@@ -25,7 +25,10 @@ from typing import Any
 
 from eviction.surface.clients import BACKLOG, Client, Clients
 from eviction.surface.control_client import TIMEOUT_SECONDS
-from eviction.types import EvictionError
+from eviction.types import (
+    EvictionError,
+    Fields,
+)
 from reclaim.trust import directory_refusal
 from reclaim.workers import NoThread, Workers
 from signals.quantity import reason_of
@@ -38,7 +41,7 @@ OCCUPIED = (
 )
 TOO_LATE = b'{"refused": "turned away, as no whole request has come in time"}\n'
 
-Conversation = Callable[[Mapping[str, Any]], Iterator[Any]]
+Conversation = Callable[[Fields], Iterator[Any]]
 
 
 class ControlUnavailable(EvictionError):

@@ -35,7 +35,11 @@ from eviction.records.pass_json import (
 from eviction.records.passes import Pass
 from eviction.surface.announcements import Announcements, Shadow
 from eviction.surface.requests import Requests
-from eviction.types import NodeCondition, Threshold
+from eviction.types import (
+    Json,
+    NodeCondition,
+    Threshold,
+)
 from eviction.wording.configuration_warnings import configuration_warnings
 from eviction.wording.explain import LadderMark, disk_pressure, ladder, unreachable_sentences
 from eviction.wording.log import Log
@@ -244,7 +248,7 @@ class Totals(Listener):
 
     def __init__(self) -> None:
         self._passes: dict[str, PassJson] = {}
-        self.functions: dict[str, Any] = {}
+        self.functions: Json = {}
         """By name, as `FunctionTotalJson`: the sums, and the last call as
         in the record of its pass.
         """

@@ -20,16 +20,19 @@ import json
 import os
 import re
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 from eviction.configuration.strict_yaml import ConfigurationError, read_document
 from eviction.records.json_shapes import timestamp
 from eviction.records.listener import Backlog, Listener
-from eviction.types import Decision, EvictionError
+from eviction.types import (
+    Decision,
+    EvictionError,
+    Fields,
+)
 from eviction.wording.log import Log, ThrottledLog
 from reclaim.evidence.pod_list import KubeletUnavailable
 from reclaim.kubelet.client import Request, answer_to, client_context, load_identity, secured
@@ -47,7 +50,7 @@ REFUSED = (
     f" {NAMESPACE}?"
 )
 
-Event = Mapping[str, Any]
+Event = Fields
 """An object of core/v1 in the kubelet's form."""
 
 
@@ -180,9 +183,6 @@ SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 SKIP = "insecure-skip-tls-verify"
 FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 LARGEST_ANSWER_BYTES = 64 * 1024
-
-Fields = Mapping[str, Any]
-"""The fields of a cluster or a user, as in a kubeconfig."""
 
 
 class NoAnswer(EvictionError):

@@ -10,10 +10,9 @@ that has begun is finished.
 The pass itself is in `engine.relief`.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.configuration.threshold_config import read_mark
@@ -35,7 +34,13 @@ from eviction.records.pass_json import NothingToDo, Room, pass_json, room_of
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.surface import answer as answers
 from eviction.surface.answer import Answer, HeldRoom, OptionRefused, Output
-from eviction.types import Decision, Extent, Threshold
+from eviction.types import (
+    Decision,
+    Extent,
+    Fields,
+    Json,
+    Threshold,
+)
 from eviction.wording.explain import amount, pass_lines, signals_table
 from reclaim.workers import NoThread, Workers
 from signals.types import (
@@ -77,9 +82,7 @@ class ReclaimOptions(Output):
     """The filesystem of that, whose signal is meant then."""
 
 
-def read_options(
-    given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_SIGNALS
-) -> ReclaimOptions:
+def read_options(given: Fields, signals: Sequence[Signal] = KUBELET_SIGNALS) -> ReclaimOptions:
     """The options, from their names on the command line (`-` as `_`). `signals`:
     those that the node can have.
 
@@ -300,9 +303,7 @@ class Requests:
         """The answer, once the pass has ended."""
         return respond(options, self.node, wanted=wanted)
 
-    def converse(
-        self, request: Mapping[str, Any], loaded: Fingerprint
-    ) -> Generator[dict[str, Any], None, None]:
+    def converse(self, request: Fields, loaded: Fingerprint) -> Generator[Json, None, None]:
         """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be the
         client's too. Raises OptionRefused for what the command may do by itself."""
         given = answers.options_of_client(request, loaded, self.node)

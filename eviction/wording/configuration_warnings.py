@@ -12,7 +12,9 @@ from functools import partial
 
 from eviction.configuration.effective import Configuration, eviction_config
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
-from eviction.types import Threshold
+from eviction.types import (
+    Thresholds,
+)
 from eviction.wording.explain import later_than_kubelet, no_effect_sentences, unreachable_sentences
 from reclaim.kubelet.versions import DROP_INS_REMOVE, MERGES_DEFAULTS
 from reclaim.types import FREES
@@ -123,7 +125,7 @@ def row_findings(
                 )
 
 
-def has_no_threshold(thresholds: tuple[Threshold, ...]) -> bool:
+def has_no_threshold(thresholds: Thresholds) -> bool:
     """Whether none of them can take effect: those of containerfs never do, as the kubelet
     derives them from others.
     """

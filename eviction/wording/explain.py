@@ -33,7 +33,11 @@ from eviction.records.attribution import Attribution
 from eviction.records.json_shapes import Count, shortened
 from eviction.records.pass_json import MOST_REPORTED
 from eviction.records.passes import Pass, PassResult, remarks_on
-from eviction.types import NodeCondition, Threshold
+from eviction.types import (
+    NodeCondition,
+    Threshold,
+    Thresholds,
+)
 from reclaim.types import Kind, Outcome, Reason, Result
 from signals.quantity import counted, format_bytes, format_duration
 from signals.types import (
@@ -606,7 +610,7 @@ def _state(threshold: Threshold, state: str) -> str:
     return f"{state} (soft, grace {format_duration(threshold.grace_seconds)})"
 
 
-def disk_pressure(conditions: Iterable[str], kubelets: tuple[Threshold, ...] | None) -> bool | None:
+def disk_pressure(conditions: Iterable[str], kubelets: Thresholds | None) -> bool | None:
     """Whether the kubelet would report DiskPressure now; None if its thresholds are not known."""
     return None if kubelets is None else NodeCondition.DISK_PRESSURE in conditions
 

@@ -49,6 +49,7 @@ from reclaim.types import (
     ContainerStatus,
     Image,
     ImageFsInfo,
+    Images,
     PodSandbox,
     PodSandboxStatus,
     ReclaimError,
@@ -257,7 +258,7 @@ class CriClient:
 
     # ---- ImageService
 
-    def list_images(self) -> tuple[Image, ...]:
+    def list_images(self) -> Images:
         """All images."""
         return tuple(map(image_of, self._list(pb.ListImagesRequest(), "StreamImages", pb.Image)))
 

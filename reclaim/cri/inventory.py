@@ -47,7 +47,7 @@ from reclaim.types import (
     ConnectionLost,
     Container,
     ContainerState,
-    Image,
+    Images,
     Layers,
     Listing,
     PodSandbox,
@@ -184,7 +184,7 @@ class Inventory:
         self._sandboxes = SharedReading(lambda: retried(runtime.list_pod_sandboxes, sleep), clock)
         self._of_pods = SharedReading(self._read_pods_and_containers, clock)
         self._learned = _Learned()
-        self._index: tuple[tuple[Image, ...], ImageIndex] = ((), ImageIndex(()))
+        self._index: tuple[Images, ImageIndex] = ((), ImageIndex(()))
 
     def containers(self, not_older_than: float) -> tuple[Container, ...]:
         """All containers. Raises RuntimeUnavailable."""
@@ -194,7 +194,7 @@ class Inventory:
         """All sandboxes. Raises RuntimeUnavailable."""
         return self._sandboxes.read(not_older_than).answer
 
-    def images(self, not_older_than: float) -> tuple[Image, ...]:
+    def images(self, not_older_than: float) -> Images:
         """All images. Raises RuntimeUnavailable."""
         return self._images.read(not_older_than).answer
 
@@ -231,7 +231,7 @@ class Inventory:
         fresh = listing._replace(containers=containers, image_volumes=volumes, named_images=named)
         return self._evidence_of(fresh, reading)
 
-    def learn_layers(self, images: tuple[Image, ...], goes_on: GoesOn = lambda: True) -> None:
+    def learn_layers(self, images: Images, goes_on: GoesOn = lambda: True) -> None:
         """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of
         the same images. A pass never asks; it uses `layers`. For one thread at a time."""
         ids = frozenset(image.id for image in images)
@@ -330,7 +330,7 @@ class Inventory:
         return learned if learned.facts == facts else _Learned()
 
     def _sandbox_image_references(
-        self, images: tuple[Image, ...], sandboxes: tuple[PodSandbox, ...], facts: _RuntimeFacts
+        self, images: Images, sandboxes: tuple[PodSandbox, ...], facts: _RuntimeFacts
     ) -> frozenset[str] | None:
         """The configured sandbox image and those that ready sandboxes were made from;
         None if neither is known.

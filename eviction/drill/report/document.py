@@ -32,7 +32,10 @@ from eviction.records.json_shapes import (
     to_json,
 )
 from eviction.records.pass_json import PassJson, pass_json
-from eviction.types import Threshold
+from eviction.types import (
+    Json,
+    Threshold,
+)
 from eviction.wording.explain import amount, reason_in_words, table
 from reclaim.types import Reason
 from signals.quantity import format_duration
@@ -222,8 +225,8 @@ def mark_text(mark: ThresholdJson) -> str:
     return " + ".join(str(each) for each in (mark.value, mark.margin) if each)
 
 
-def _point(sample: Sample, measured: Measurements) -> dict[str, Any]:
-    point: dict[str, Any] = {"seconds": round(sample.seconds, 4)}
+def _point(sample: Sample, measured: Measurements) -> Json:
+    point: Json = {"seconds": round(sample.seconds, 4)}
     for filesystem, available in zip(measured.filesystems, sample.available, strict=True):
         room = to_json(AvailableJson(*available))
         point |= {str(filesystem.name): room} if len(point) > 1 else room
