@@ -3,7 +3,7 @@
 Read-only.
 """
 
-import argparse
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -48,7 +48,7 @@ class EffectiveConfiguration(Versioned):
 OPTIONS = {**OUTPUT, "--diff": "only what differs from the defaults"}
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 2 usage, or the configuration is invalid.
 
     Example: reclaimd config --diff

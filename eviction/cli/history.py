@@ -1,10 +1,10 @@
 """`reclaimd history`: every pass and every removal of the last weeks, and what they cost. Reads
 only files; needs no daemon."""
 
-import argparse
 import os
 import re
 import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -63,7 +63,7 @@ OPTIONS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     option = parser.add_argument
     count = number("be a whole number above 0", least=1)
     when = "only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z"
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("--limit", metavar="N", type=count, help=newest)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0, even if there is no file yet; 2 usage, or the configuration has
     none, or it cannot be read.
 
@@ -169,7 +169,7 @@ def since(text: str, now: float) -> str:
     except (ValueError, OverflowError, OSError, QuantityError):
         pass
     forms = "a duration such as 2h, 90m or 7d, or a time such as 2026-11-22T10:00:00Z"
-    raise argparse.ArgumentTypeError(f"must be {forms}, but it was {text!r}")
+    raise ArgumentTypeError(f"must be {forms}, but it was {text!r}")
 
 
 def selected(

@@ -3,8 +3,8 @@ daemon. What removes is not imported; what reads the node, only to do it."""
 
 from __future__ import annotations
 
-import argparse
 import os
+from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
@@ -50,7 +50,7 @@ class LocalFiles:
 
     def __init__(
         self,
-        arguments: argparse.Namespace,
+        arguments: Namespace,
         otherwise: str | None = None,
         *,
         asks_version: bool = False,
@@ -160,7 +160,7 @@ class LocalFiles:
         return f"; {failed or f'{file.path} is removed, so its next start is without a pause'}"
 
 
-def _places_of(arguments: argparse.Namespace) -> Configuration:
+def _places_of(arguments: Namespace) -> Configuration:
     """The defaults, with the places that the files seem to name, whoever may write them."""
     _, texts = files_seen(arguments.config, arguments.config_dir)
     seen = {name: seen_in(texts, field, default="") for name, field in PLACES.items()}

@@ -3,13 +3,13 @@ sentence with which it ends."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import shutil
 import sys
 import textwrap
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -63,7 +63,7 @@ def exit_on(
         exit_with(code, f"{what}{f'{file}: ' if file else ''}{reason_of(error)}")
 
 
-def answer(arguments: argparse.Namespace, record: Any, lines: Callable[[], Iterable[str]]) -> None:
+def answer(arguments: Namespace, record: Any, lines: Callable[[], Iterable[str]]) -> None:
     """Prints the answer of a command on stdout: the record as a document, or lines for
     people, which `lines` makes.
     """

@@ -3,7 +3,7 @@
 Read-only.
 """
 
-import argparse
+from argparse import Namespace
 from collections.abc import Iterator
 from typing import Literal
 
@@ -61,7 +61,7 @@ OPTIONS = {
 }
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 1 the planned removals are not enough for --signal; 2 usage or configuration; 3
     no runtime; 4 no reading.
 

@@ -1,6 +1,6 @@
 """`reclaimd status`: what the running daemon is doing, and its last passes."""
 
-import argparse
+from argparse import Namespace
 from collections.abc import Iterator
 
 from eviction.cli.client import NotAskedError
@@ -30,7 +30,7 @@ OPTIONS = OUTPUT
 GONE = {"--history": "reclaimd history shows the passes and removals that were kept"}
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 2 usage; 3 no daemon answers.
 
     Example: reclaimd status -o json

@@ -2,7 +2,7 @@
 the history, how it was removed. Read-only.
 """
 
-import argparse
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from itertools import chain
@@ -81,12 +81,12 @@ class WhyJson(Versioned):
     """The images with that name that were removed, and how often they came back."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     text = "an image, container or pod: part of its name, or the start of its id"
     parser.add_argument("name", metavar="NAME", help=text)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 1 there is no such object, or no longer; 2 usage, or a configuration that cannot be
     used while no daemon answers; 3 no runtime; 4 no reading.
 

@@ -30,9 +30,9 @@ from reclaim.evidence.states import Distrust, is_pod_uid
 from reclaim.kubelet.pull_records import NOT_READ, PullRecords
 from reclaim.types import (
     ContainerState,
+    ImageRecord,
     Listing,
     PodSandboxState,
-    Records,
     RuntimeUnavailable,
     RuntimeVersion,
 )
@@ -66,7 +66,7 @@ class Runtime(NamedTuple):
     """The image that pods need to start; None if nothing names it."""
     doubt: Distrust | None = None
     """Why the kubelet's pod directories are not believed."""
-    records: Records = {}
+    records: Mapping[str, ImageRecord] = {}
     """What is remembered of images, by id."""
     pulls: PullRecords = NOT_READ
     pod_list_problem: str = ""
