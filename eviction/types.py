@@ -132,6 +132,9 @@ def _raised(amount: Fraction | int, by: ThresholdValue | None, capacity: int) ->
 
 Thresholds = tuple[Threshold, ...]
 
+Row = tuple[str, ...]
+"""The names of reclaim functions, in the order in which they are called."""
+
 
 class Decision(NamedTuple):
     """What `synchronize` makes of one set of observations.
@@ -146,6 +149,6 @@ class Decision(NamedTuple):
     conditions: frozenset[NodeCondition]
     thresholds_met: Thresholds
     acted_on: Threshold | None
-    row: tuple[str, ...]
+    row: Row
     layout: FsLayout | None
     others: Thresholds = ()

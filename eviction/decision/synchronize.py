@@ -14,6 +14,7 @@ from eviction.decision.reclaim_table import BUILT_IN, NO_ROWS, Rows, entries_of,
 from eviction.types import (
     Decision,
     NodeCondition,
+    Row,
     Threshold,
     Thresholds,
 )
@@ -51,7 +52,7 @@ class EvictionConfig(NamedTuple):
         """The thresholds that none may pass unseen: those in force and the kubelet's."""
         return (*self.in_layout(layout), *self.kubelets_in_layout(layout))
 
-    def row(self, signal: Signal, observations: SignalObservations) -> tuple[str, ...]:
+    def row(self, signal: Signal, observations: SignalObservations) -> Row:
         """The names of the functions for a signal; none for the kubelet's without a layout."""
         return row(signal, observations.layout, self.rows)
 

@@ -11,7 +11,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eviction.types import Thresholds
 from reclaim import types
 from reclaim.function import Ready
 from reclaim.removals import Checked, Claim, ClaimId, StageId
@@ -23,7 +22,7 @@ from signals.samplers import Sample
 if TYPE_CHECKING:
     from eviction.configuration.effective import Configuration
     from eviction.records.passes import Pass, Trigger
-    from eviction.types import Decision, Extent
+    from eviction.types import Decision, Extent, Row, Thresholds
     from signals.types import Signal, SignalObservations
 
 
@@ -210,7 +209,7 @@ class LookWanted(NamedTuple):
 class Request(NamedTuple):
     """What a command asks for in place of the configured behaviour; None: as configured."""
 
-    row: tuple[str, ...] | None = None
+    row: Row | None = None
     """Call these functions whatever the pressure."""
     until: Thresholds | None = None
     """Thresholds to reach in place of the configured ones."""

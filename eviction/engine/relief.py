@@ -38,6 +38,7 @@ from eviction.engine.world import (
 from eviction.records.passes import Trigger
 from eviction.types import (
     Extent,
+    Row,
     Thresholds,
 )
 from reclaim import types
@@ -514,7 +515,7 @@ def beside_those(running: RunningPass, world: World) -> tuple[StageId, ...]:
     )
 
 
-def side_by_side(running: RunningPass, world: World) -> tuple[str, ...]:
+def side_by_side(running: RunningPass, world: World) -> Row:
     """The functions at the start of the row whose objects do not depend on each other,
     provided that they have the same thresholds to clear; none if the pass has begun already,
     or if there is only one."""

@@ -14,6 +14,7 @@ from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.records.attribution import Attribution
 from eviction.types import (
     Decision,
+    Row,
     Threshold,
     Thresholds,
 )
@@ -99,7 +100,7 @@ class Pass:
     trigger: Trigger
     observations: SignalObservations
     decision: Decision
-    row: tuple[str, ...] = ()
+    row: Row = ()
     functions: tuple[ReclaimResult, ...] = ()
     measured: Amounts = NO_GAIN
     written_meanwhile: Amounts = NO_GAIN
