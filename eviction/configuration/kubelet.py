@@ -430,7 +430,7 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
     ignored = ""
     for pid in processes(proc):
         try:
-            process = _kubelet_at(os.path.join(proc, str(pid)))
+            process = _kubelet_at(f"{proc}/{pid}")
         except OSError:  # it has ended
             continue
         except (_LeftAloneError, ValueError, KeyError, ConfigurationError) as error:
@@ -466,9 +466,7 @@ def _kubelet_at(entry: str) -> KubeletProcess | None:
     config, config_dir, root_dir = (
         _absolute(entry, given[name][-1] if name in given else "") for name in PATHS
     )
-    if config and not (
-        _same(f"{os.path.join(entry, 'root')}{config}", config) and os.path.exists(config)
-    ):
+    if config and not (_same(f"{f'{entry}/root'}{config}", config) and os.path.exists(config)):
         raise _LeftAloneError(f"its {config} is not visible here")
     if config_dir and not os.path.lexists(config_dir):
         raise _LeftAloneError(f"its {config_dir} is not visible here")
@@ -489,7 +487,7 @@ def _parent_if_of_node(entry: str) -> int:
     if len(status.get("NSpid", "1")) > 1:
         raise _LeftAloneError("it runs in a PID namespace of its own")
     try:
-        executable = os.readlink(os.path.join(entry, "exe")).removesuffix(" (deleted)")
+        executable = os.readlink(f"{entry}/exe").removesuffix(" (deleted)")
         if os.path.basename(executable) != NAME:
             raise _LeftAloneError(f"its executable is {executable}")
     except PermissionError:
@@ -498,7 +496,7 @@ def _parent_if_of_node(entry: str) -> int:
             raise _LeftAloneError(
                 f"its executable may not be read, and it does not run in {SERVICE}"
             ) from None
-    if not _same(os.path.join(entry, "root"), "/"):
+    if not _same(f"{entry}/root", "/"):
         raise _LeftAloneError("it has another root directory")
     return int(status["PPid"][0])
 
@@ -570,7 +568,7 @@ def _read(entry: str, name: str) -> bytes:
 
     Raises OSError; ValueError if it is longer than any command line should be.
     """
-    path = os.path.join(entry, name)
+    path = f"{entry}/{name}"
     with open(path, "rb") as file:
         data = file.read(LARGEST_COMMAND_LINE_BYTES + 1)
     if len(data) > LARGEST_COMMAND_LINE_BYTES:
