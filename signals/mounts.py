@@ -74,7 +74,7 @@ def mount_holding(path: str, mounts: Sequence[Mount]) -> Mount | None:
     holding = [
         mount
         for mount in reversed(mounts)
-        if path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
+        if path == mount.point or path.startswith(f"{mount.point.rstrip('/')}/")
     ]
     return max(holding, key=lambda mount: len(mount.point), default=None)
 

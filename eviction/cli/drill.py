@@ -497,7 +497,7 @@ def files_of(report: DrillReportJson) -> dict[str, str]:
         stem += "-observed"
     return {
         f"{stem}.html": page(report),
-        f"{stem}.json": json.dumps(to_json(report), indent=2) + "\n",
+        f"{stem}.json": f"{json.dumps(to_json(report), indent=2)}\n",
         f"{stem}.xml": junit_xml(report),
     }
 

@@ -466,7 +466,7 @@ def _kubelet_at(entry: str) -> KubeletProcess | None:
     config, config_dir, root_dir = (
         _absolute(entry, given[name][-1] if name in given else "") for name in PATHS
     )
-    if config and not (_same(f"{f'{entry}/root'}{config}", config) and os.path.exists(config)):
+    if config and not (_same(f"{entry}/root{config}", config) and os.path.exists(config)):
         raise _LeftAloneError(f"its {config} is not visible here")
     if config_dir and not os.path.lexists(config_dir):
         raise _LeftAloneError(f"its {config_dir} is not visible here")

@@ -365,7 +365,7 @@ def unknown(what: str, name: str, allowed: Collection[str], *, otherwise: str) -
 def quoted(value: object) -> str:
     """A value for messages, as it would be written in YAML, cut to 60 characters."""
     text = _flow(value)
-    return text if len(text) <= 60 else text[:60] + "…"
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def _flow(value: object) -> str:

@@ -210,4 +210,4 @@ read_percent = partial(_read, shares=_SHARES, quantities=(lambda _: False, "a pe
 
 
 def _quoted(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:60] + "…")
+    return repr(text if len(text) <= 60 else f"{text[:60]}…")

@@ -168,7 +168,7 @@ def _compressed(document: Json) -> bytes:
 def _cut(value: Any, longest: int) -> Any:
     match value:
         case str() if len(value) > longest:
-            return value[: longest - 1] + "…"
+            return f"{value[: longest - 1]}…"
         case dict():
             return {key: _cut(part, longest) for key, part in value.items()}
         case list():

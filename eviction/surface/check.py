@@ -169,7 +169,7 @@ def one_line(observations: SignalObservations, met: Thresholds, unknown: Thresho
         text = f"unknown: {', '.join(str(threshold.signal) for threshold in unknown)}"
     else:
         text = "no disk pressure"
-    return text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 3] + "..."
+    return text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 3]}..."
 
 
 def facts_table(filesystems: Sequence[FilesystemFacts], width: int | None = None) -> list[str]:

@@ -770,7 +770,7 @@ def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
     outer = mount_holding(root, table)
     # of several at one point, the last one is seen
     below = {
-        mount.point: mount for mount in table if mount.point.startswith(root.rstrip("/") + "/")
+        mount.point: mount for mount in table if mount.point.startswith(f"{root.rstrip('/')}/")
     }
     return frozenset(
         point
@@ -826,7 +826,7 @@ def caches_below(
                     found.append(os.path.join(place, *map(os.fsdecode, names)))
 
     limit.run(look)
-    roots = [root.rstrip("/") + "/" for root in named]
+    roots = [f"{root.rstrip('/')}/" for root in named]
     paths = [path for path in found if not f"{path}/".startswith(tuple(roots))]
     usages = count_trees([Tree(path) for path in paths], limit)
     caches = [

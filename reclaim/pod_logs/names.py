@@ -118,7 +118,7 @@ def container_log_location(log_path: str, root: str) -> tuple[bytes, bytes, byte
     Accepts only `<root>/<entry>/<entry>/<number>.log`, without `.`, `..`, `//`, NUL and shell
     pattern characters (the kubelet writes none of these, and would expand patterns).
     """
-    directory = root.rstrip("/") + "/"
+    directory = f"{root.rstrip('/')}/"
     match = _CONTAINER_LOG.fullmatch(log_path.removeprefix(directory))
     if match is None or not root.startswith("/") or not log_path.startswith(directory):
         return None
