@@ -29,14 +29,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from signals.ahead import Ahead, ahead_on
-from signals.mounts import (
-    MOUNTS,
-    filesystem_of,
-    mount_holding,
-    mounts_of,
-    point_asked,
-    read_mounts,
-)
+from signals.mounts import MOUNTS, filesystem_of, mount_holding, mounts_of, point_asked, read_mounts
 from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Poll
 
 

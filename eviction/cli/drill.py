@@ -28,16 +28,8 @@ from eviction.cli.streams import write_err
 from eviction.configuration.effective import Configuration
 from eviction.configuration.text_forms import read_duration
 from eviction.drill.judge import DrillResult, Response
-from eviction.drill.observer import (
-    Limits,
-    NodeObservation,
-    Observation,
-    without_margin,
-)
-from eviction.drill.private_mounts import (
-    EmbeddedNodeError,
-    enter_private_mounts,
-)
+from eviction.drill.observer import Limits, NodeObservation, Observation, without_margin
+from eviction.drill.private_mounts import EmbeddedNodeError, enter_private_mounts
 from eviction.drill.real import FillFailed, foreign_entries, run_in_directory, traces
 from eviction.drill.real_fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.report.document import (
@@ -50,13 +42,7 @@ from eviction.drill.report.document import (
     verdict_rows,
 )
 from eviction.drill.report.page import junit_xml, page
-from eviction.drill.scenario import (
-    Scenario,
-    ScenarioError,
-    find_scenario,
-    library,
-    read_scenario,
-)
+from eviction.drill.scenario import Scenario, ScenarioError, find_scenario, library, read_scenario
 from eviction.drill.schedule import describe_pressure
 from eviction.engine.hold_off import held_off_since_boot
 from eviction.engine.node import Node

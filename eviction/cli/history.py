@@ -19,25 +19,12 @@ from eviction.cli.parser import OBJECTS
 from eviction.cli.progress import mention
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.records.history import MOST_WAITING, RecordJson
-from eviction.records.json_shapes import (
-    Versioned,
-    timestamp,
-)
+from eviction.records.json_shapes import Versioned, timestamp
 from eviction.records.passes import PassResult
 from eviction.records.regret import RegretJson, SumsJson, regret_of, removals_of
-from eviction.types import (
-    EvictionError,
-    Fields,
-    Json,
-)
+from eviction.types import EvictionError, Fields, Json
 from eviction.wording.explain import frees_in_words, needed_in_words, table
-from signals.quantity import (
-    QuantityError,
-    counted,
-    format_bytes,
-    format_duration,
-    parse_duration,
-)
+from signals.quantity import QuantityError, counted, format_bytes, format_duration, parse_duration
 
 HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREES", "REASON", "PASS")
 REGRET_HEADS = ("NAME", "REMOVED", "CAME BACK", "SOONEST", "FREED", "PULLED AGAIN", "PER GIB FREED")

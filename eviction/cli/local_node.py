@@ -30,10 +30,7 @@ from eviction.surface.daemon import PodDirectories, pod_directories
 from eviction.surface.pause import PauseFile
 from eviction.surface.requests import ReclaimOptions, read_options, request_of, respond
 from eviction.surface.xfs_hints import set_hints, usual_directories
-from eviction.types import (
-    Extent,
-    Thresholds,
-)
+from eviction.types import Extent, Thresholds
 from reclaim.functions.ballast import BallastRefused, BallastSettings, remove_ballast
 from reclaim.program.function import KINDS as OWN
 from reclaim.types import Outcome, RuntimeUnavailable

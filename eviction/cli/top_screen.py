@@ -13,9 +13,7 @@ from eviction.cli.client import Client, NotAskedError
 from eviction.cli.output import wrap_lines
 from eviction.cli.status import lines
 from eviction.printable import escaped
-from eviction.records.json_shapes import (
-    shortened,
-)
+from eviction.records.json_shapes import shortened
 from eviction.types import Json
 from eviction.wording.bars import bar, sparkline
 from eviction.wording.explain import table

@@ -27,11 +27,7 @@ from eviction.records.json_shapes import (
 )
 from eviction.records.pass_json import OutcomeJson, pass_json
 from eviction.records.regret import ImageRegretJson, images_of, removals_of
-from eviction.types import (
-    EvictionError,
-    Fields,
-    Json,
-)
+from eviction.types import EvictionError, Fields, Json
 from eviction.wording.explain import frees_in_words, in_words, reason_in_words
 from reclaim.types import Result, Rule
 from signals.quantity import format_bytes, format_duration

@@ -61,14 +61,7 @@ from eviction.configuration.threshold_config import FieldError, parse_threshold_
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import BUILT_IN, Rows
 from eviction.decision.synchronize import EvictionConfig
-from eviction.types import (
-    API_VERSION,
-    Fields,
-    Json,
-    Threshold,
-    Thresholds,
-    ThresholdValue,
-)
+from eviction.types import API_VERSION, Fields, Json, Threshold, Thresholds, ThresholdValue
 from reclaim.kubelet.client import InvalidEndpoint, KubeletEndpoint
 from reclaim.kubelet.versions import NEWEST, KubeletVersion
 from reclaim.workers import in_time

@@ -49,11 +49,7 @@ from eviction.configuration.threshold_config import (
     ParsedThresholds,
     parse_threshold_config,
 )
-from eviction.types import (
-    EvictionError,
-    Fields,
-    Json,
-)
+from eviction.types import EvictionError, Fields, Json
 from reclaim.kubelet.versions import (
     DROP_INS_REMOVE,
     MERGES_DEFAULTS,

@@ -40,10 +40,7 @@ from pydantic import ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
 from eviction.configuration.models import Model, name_in_file
-from eviction.types import (
-    EvictionError,
-    Json,
-)
+from eviction.types import EvictionError, Json
 from reclaim.trust import file_refusal
 from reclaim.workers import in_time
 from signals.quantity import format_bytes

@@ -23,11 +23,7 @@ from eviction.configuration.models import read_as
 from eviction.configuration.strict_yaml import quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET, read_value
 from eviction.configuration.threshold_config import read_duration as read_duration
-from eviction.types import (
-    Extent,
-    Fields,
-    ThresholdValue,
-)
+from eviction.types import Extent, Fields, ThresholdValue
 from reclaim.cri.client import socket_path
 from reclaim.kubelet.client import address_in
 from reclaim.types import ImageOrder

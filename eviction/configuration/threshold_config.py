@@ -26,12 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from eviction.types import (
-    EvictionError,
-    Threshold,
-    Thresholds,
-    ThresholdValue,
-)
+from eviction.types import EvictionError, Threshold, Thresholds, ThresholdValue
 from signals.quantity import (
     DURATION_FORMS,
     PERCENTAGE_FORMS,

@@ -24,10 +24,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from eviction.decision.thresholds import filesystem_of_writable_layers
-from eviction.types import (
-    Row,
-    ThresholdValue,
-)
+from eviction.types import Row, ThresholdValue
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout, Signal
 

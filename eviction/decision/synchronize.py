@@ -11,13 +11,7 @@ from typing import NamedTuple
 
 from eviction.decision import thresholds as rules
 from eviction.decision.reclaim_table import BUILT_IN, NO_ROWS, Rows, entries_of, row
-from eviction.types import (
-    Decision,
-    NodeCondition,
-    Row,
-    Threshold,
-    Thresholds,
-)
+from eviction.types import Decision, NodeCondition, Row, Threshold, Thresholds
 from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
 
 

@@ -29,11 +29,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from eviction.types import (
-    NodeCondition,
-    Threshold,
-    Thresholds,
-)
+from eviction.types import NodeCondition, Threshold, Thresholds
 from signals.types import (
     FilesystemRole,
     FsLayout,

@@ -19,10 +19,7 @@ from eviction.surface.control_client import NotAskedError, ask
 from eviction.surface.xfs_hints import usual_directories
 from eviction.survey.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
 from eviction.survey.space import CONTENT, SNAPSHOTTER, USUAL_PLACES, Cache, TimeLimit, caches_below
-from eviction.types import (
-    Fields,
-    Thresholds,
-)
+from eviction.types import Fields, Thresholds
 from reclaim.cri.client import socket_path
 from reclaim.cri.containers_storage import IMAGES
 from reclaim.evidence.references import images_in_use

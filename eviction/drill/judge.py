@@ -15,12 +15,7 @@ from itertools import product
 from typing import NamedTuple
 
 from eviction.drill.measurements import Measurements, Objects, later
-from eviction.drill.scenario import (
-    CONTAINER,
-    INIT_CONTAINER,
-    Expectation,
-    PodSpec,
-)
+from eviction.drill.scenario import CONTAINER, INIT_CONTAINER, Expectation, PodSpec
 from eviction.types import NodeCondition
 from eviction.wording.explain import amount
 from reclaim.types import Container, ContainerState, Kind

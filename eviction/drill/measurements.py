@@ -13,10 +13,7 @@ from typing import NamedTuple
 from eviction.drill.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.json_shapes import Count, RoleName
 from eviction.records.passes import Pass
-from eviction.types import (
-    NodeCondition,
-    Thresholds,
-)
+from eviction.types import NodeCondition, Thresholds
 from signals.types import FsLayout, Signal, SignalObservations
 
 # the daemon may see a crossing and act before the observer's next reading

@@ -39,11 +39,7 @@ from eviction.records.listener import Listener
 from eviction.records.passes import Pass
 from eviction.surface.daemon import Daemon
 from eviction.survey.filesystem_facts import roles_by_device
-from eviction.types import (
-    Decision,
-    NodeCondition,
-    Thresholds,
-)
+from eviction.types import Decision, NodeCondition, Thresholds
 from reclaim.cri.client import CriClient
 from reclaim.types import Container, Kind, PodSandboxState, RuntimeUnavailable
 from signals.types import FilesystemRole, FsLayout, FsStats, Signal, SignalObservations

@@ -53,12 +53,7 @@ from grpc import StatusCode
 from eviction.drill.private_mounts import EmbeddedNodeError
 from eviction.types import Json
 from reclaim.cri import cri_pb2
-from reclaim.cri.convert import (
-    CONTAINER_NAME_LABEL,
-    POD_NAME_LABEL,
-    POD_NAMESPACE_LABEL,
-    UID_LABEL,
-)
+from reclaim.cri.convert import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.evidence.references import normalized, repository_of
 
 CONTENT = os.urandom(1 << 20)

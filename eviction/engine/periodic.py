@@ -20,14 +20,7 @@ from eviction.engine.world import RunningPass, World
 from eviction.records.passes import Pass, PassResult, PeriodicLoop
 from reclaim.functions.table import CONTAINER_GC
 from reclaim.functions.unused_images import IMAGE_GC
-from reclaim.types import (
-    BRAKES,
-    OPEN,
-    GCEvent,
-    Outcomes,
-    ReclaimResult,
-    Result,
-)
+from reclaim.types import BRAKES, OPEN, GCEvent, Outcomes, ReclaimResult, Result
 from signals.quantity import counted
 
 CONTAINER_PERIOD_SECONDS = 60.0

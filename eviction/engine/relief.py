@@ -36,11 +36,7 @@ from eviction.engine.world import (
     World,
 )
 from eviction.records.passes import Trigger
-from eviction.types import (
-    Extent,
-    Row,
-    Thresholds,
-)
+from eviction.types import Extent, Row, Thresholds
 from reclaim import types
 from reclaim.function import PassFacts, Pressure
 from reclaim.removals import Claim, StageId, late, limit_in_flight, stuck

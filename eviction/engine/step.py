@@ -21,12 +21,7 @@ from itertools import takewhile
 from operator import itemgetter
 
 from eviction.configuration.effective import poll_policy
-from eviction.decision.headroom import (
-    levels_to_watch,
-    nearing,
-    nothing_fills,
-    observation_interval,
-)
+from eviction.decision.headroom import levels_to_watch, nearing, nothing_fills, observation_interval
 from eviction.decision.synchronize import synchronize
 from eviction.decision.thresholds import is_coming
 from eviction.engine.effects import (
@@ -63,12 +58,7 @@ from eviction.engine.world import (
     Writeback,
 )
 from eviction.records.passes import Pass, PassResult, Trigger
-from eviction.types import (
-    Decision,
-    Extent,
-    Threshold,
-    Thresholds,
-)
+from eviction.types import Decision, Extent, Threshold, Thresholds
 from reclaim.function import Ready, Refused, Wait
 from reclaim.removals import (
     CHECK_ATTEMPTS,

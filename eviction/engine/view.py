@@ -14,9 +14,7 @@ from eviction.configuration.effective import (
     choose_endpoint,
     eviction_config,
 )
-from eviction.types import (
-    Thresholds,
-)
+from eviction.types import Thresholds
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.types import RuntimeUnavailable
 from reclaim.workers import MOST_LOOKS, Workers

@@ -20,22 +20,11 @@ from eviction.decision.synchronize import ManagerState
 from eviction.decision.thresholds import raise_pressure
 from eviction.engine.effects import Effect, PassWanted, Request, Tell
 from eviction.records.passes import PeriodicLoop, Trigger
-from eviction.types import (
-    Decision,
-    Extent,
-    NodeCondition,
-    Row,
-)
+from eviction.types import Decision, Extent, NodeCondition, Row
 from reclaim.function import NO_PRESSURE, Pressure
 from reclaim.functions.table import FUNCTIONS, FunctionTable
 from reclaim.removals import Claim, Claims, StageId, oldest_seconds
-from reclaim.types import (
-    NEVER,
-    Outcomes,
-    Plan,
-    Usage,
-    Verdict,
-)
+from reclaim.types import NEVER, Outcomes, Plan, Usage, Verdict
 from signals.filesystems import FilesystemPaths
 from signals.interval import MIN_NOTIFY_SECONDS
 from signals.quantity import format_duration

@@ -31,12 +31,7 @@ from eviction.records.json_shapes import (
     to_json,
 )
 from eviction.records.listener import Backlog, Listener
-from eviction.records.pass_json import (
-    OutcomeJson,
-    RecordedPassJson,
-    outcome_json,
-    pass_json,
-)
+from eviction.records.pass_json import OutcomeJson, RecordedPassJson, outcome_json, pass_json
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.records.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
 from eviction.types import Json

@@ -12,21 +12,8 @@ from typing import NamedTuple
 
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.records.attribution import Attribution
-from eviction.types import (
-    Decision,
-    Row,
-    Threshold,
-    Thresholds,
-)
-from reclaim.types import (
-    BRAKES,
-    NO_GAIN,
-    Amounts,
-    Outcomes,
-    Reason,
-    ReclaimResult,
-    Result,
-)
+from eviction.types import Decision, Row, Threshold, Thresholds
+from reclaim.types import BRAKES, NO_GAIN, Amounts, Outcomes, Reason, ReclaimResult, Result
 from signals.quantity import counted, format_bytes
 from signals.types import Signal, SignalObservations, in_order
 

@@ -15,12 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from eviction.records.json_shapes import (
-    Count,
-    Document,
-    Seconds,
-    Versioned,
-)
+from eviction.records.json_shapes import Count, Document, Seconds, Versioned
 from eviction.types import Json
 from reclaim.functions.caches import CACHE_UNIT
 from reclaim.types import Kind, Result

@@ -37,10 +37,7 @@ from eviction.configuration.models import Model
 from eviction.records.own_file import OwnFile
 from eviction.types import Json
 from reclaim.images.records import Loaded
-from reclaim.types import (
-    ImageRecord,
-    Records,
-)
+from reclaim.types import ImageRecord, Records
 from reclaim.workers import in_time
 from signals.clock import Clock
 from signals.quantity import reason_of

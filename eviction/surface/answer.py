@@ -6,11 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint, same_configuration
-from eviction.types import (
-    EvictionError,
-    Fields,
-    Json,
-)
+from eviction.types import EvictionError, Fields, Json
 
 if TYPE_CHECKING:
     from eviction.engine.view import NodeView

@@ -24,17 +24,8 @@ from eviction.records.json_shapes import (
     to_json,
 )
 from eviction.surface.answer import Answer, Output, options_of_client, read_options
-from eviction.survey.filesystem_facts import (
-    FilesystemFacts,
-    filesystem_facts,
-    paths_that_answer,
-)
-from eviction.types import (
-    Fields,
-    Json,
-    NodeCondition,
-    Thresholds,
-)
+from eviction.survey.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
+from eviction.types import Fields, Json, NodeCondition, Thresholds
 from eviction.wording.explain import (
     amount,
     conditions_in_words,

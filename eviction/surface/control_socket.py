@@ -25,10 +25,7 @@ from typing import Any
 
 from eviction.surface.clients import BACKLOG, Client, Clients
 from eviction.surface.control_client import TIMEOUT_SECONDS
-from eviction.types import (
-    EvictionError,
-    Fields,
-)
+from eviction.types import EvictionError, Fields
 from reclaim.trust import directory_refusal
 from reclaim.workers import NoThread, Workers
 from signals.quantity import reason_of

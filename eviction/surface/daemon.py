@@ -35,11 +35,7 @@ from eviction.records.pass_json import (
 from eviction.records.passes import Pass
 from eviction.surface.announcements import Announcements, Shadow
 from eviction.surface.requests import Requests
-from eviction.types import (
-    Json,
-    NodeCondition,
-    Threshold,
-)
+from eviction.types import Json, NodeCondition, Threshold
 from eviction.wording.configuration_warnings import configuration_warnings
 from eviction.wording.explain import LadderMark, disk_pressure, ladder, unreachable_sentences
 from eviction.wording.log import Log

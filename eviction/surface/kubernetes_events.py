@@ -28,11 +28,7 @@ from urllib.parse import quote, urlsplit
 from eviction.configuration.strict_yaml import ConfigurationError, read_document
 from eviction.records.json_shapes import timestamp
 from eviction.records.listener import Backlog, Listener
-from eviction.types import (
-    Decision,
-    EvictionError,
-    Fields,
-)
+from eviction.types import Decision, EvictionError, Fields
 from eviction.wording.log import Log, ThrottledLog
 from reclaim.evidence.pod_list import KubeletUnavailable
 from reclaim.kubelet.client import Request, answer_to, client_context, load_identity, secured

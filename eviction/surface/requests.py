@@ -34,22 +34,10 @@ from eviction.records.pass_json import NothingToDo, Room, pass_json, room_of
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.surface import answer as answers
 from eviction.surface.answer import Answer, HeldRoom, OptionRefused, Output
-from eviction.types import (
-    Decision,
-    Extent,
-    Fields,
-    Json,
-    Threshold,
-)
+from eviction.types import Decision, Extent, Fields, Json, Threshold
 from eviction.wording.explain import amount, pass_lines, signals_table
 from reclaim.workers import NoThread, Workers
-from signals.types import (
-    AVAILABLE,
-    KUBELET_SIGNALS,
-    FilesystemRole,
-    Signal,
-    SignalObservations,
-)
+from signals.types import AVAILABLE, KUBELET_SIGNALS, FilesystemRole, Signal, SignalObservations
 
 LEAST_BYTES = 1 << 20  # less was meant to have another unit
 MOST_WAITING = 4

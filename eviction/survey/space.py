@@ -56,15 +56,7 @@ from reclaim.functions.checkpoints import DIRECTORIES as CHECKPOINT_DIRECTORIES
 from reclaim.functions.containerd_garbage import CONTENT as GARBAGE
 from reclaim.functions.rotated_logs import ROTATED_LOG
 from reclaim.pod_logs.directories import allocated_bytes, opened
-from reclaim.types import (
-    Action,
-    Kind,
-    Outcome,
-    Reason,
-    ReclaimResult,
-    Result,
-    RuntimeUnavailable,
-)
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, RuntimeUnavailable
 from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from signals.clock import Clock
 from signals.mounts import MOUNTS, Mount, filesystem_id, mount_holding, overlays_on, read_mounts

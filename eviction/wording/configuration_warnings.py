@@ -12,9 +12,7 @@ from functools import partial
 
 from eviction.configuration.effective import Configuration, eviction_config
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
-from eviction.types import (
-    Thresholds,
-)
+from eviction.types import Thresholds
 from eviction.wording.explain import later_than_kubelet, no_effect_sentences, unreachable_sentences
 from reclaim.kubelet.versions import DROP_INS_REMOVE, MERGES_DEFAULTS
 from reclaim.types import FREES

@@ -33,11 +33,7 @@ from eviction.records.attribution import Attribution
 from eviction.records.json_shapes import Count, shortened
 from eviction.records.pass_json import MOST_REPORTED
 from eviction.records.passes import Pass, PassResult, remarks_on
-from eviction.types import (
-    NodeCondition,
-    Threshold,
-    Thresholds,
-)
+from eviction.types import NodeCondition, Threshold, Thresholds
 from reclaim.types import Kind, Outcome, Reason, Result
 from signals.quantity import counted, format_bytes, format_duration
 from signals.types import (

@@ -35,13 +35,7 @@ from reclaim.containers.plan import (
 )
 from reclaim.evidence.states import PodStates, is_pod_uid
 from reclaim.function import GONE, Ready, ReclaimContext, Refused, Stage
-from reclaim.pod_logs.directories import (
-    identity_of,
-    names_in,
-    opened,
-    remove_tree,
-    unlink_files,
-)
+from reclaim.pod_logs.directories import identity_of, names_in, opened, remove_tree, unlink_files
 from reclaim.pod_logs.names import (
     LOG_SUFFIX,
     SHORTEST_ID,

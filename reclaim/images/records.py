@@ -28,12 +28,7 @@ from typing import NamedTuple
 from reclaim.evidence.starts import FRESH_SECONDS, SAME_SECONDS
 from reclaim.images.plan import NO_NAME, entries_by_id
 from reclaim.kubelet.pull_records import NOT_READ, PullRecords
-from reclaim.types import (
-    Container,
-    Image,
-    ImageRecord,
-    Records,
-)
+from reclaim.types import Container, Image, ImageRecord, Records
 
 MOST_GONE = 1000  # some 400 KB in the file
 

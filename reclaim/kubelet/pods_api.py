@@ -30,12 +30,7 @@ from google.protobuf.json_format import MessageToDict
 from reclaim.cri.channel import Channel
 from reclaim.cri.convert import entries
 from reclaim.cri.status import CallError, Code, parsed
-from reclaim.evidence.pod_list import (
-    ALL_SOURCES,
-    KubeletLate,
-    NotYet,
-    WayRefused,
-)
+from reclaim.evidence.pod_list import ALL_SOURCES, KubeletLate, NotYet, WayRefused
 from reclaim.kubelet import pods_pb2 as pb
 from reclaim.trust import socket_refusal
 

@@ -32,10 +32,7 @@ from eviction.records.json_shapes import (
     to_json,
 )
 from eviction.records.pass_json import PassJson, pass_json
-from eviction.types import (
-    Json,
-    Threshold,
-)
+from eviction.types import Json, Threshold
 from eviction.wording.explain import amount, reason_in_words, table
 from reclaim.types import Reason
 from signals.quantity import format_duration
