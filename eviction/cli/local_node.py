@@ -22,11 +22,10 @@ from eviction.engine.effects import Request
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_RUNTIME, EXIT_USAGE
 from eviction.records.history import HistoryRecorder
-from eviction.records.json_shapes import Document
+from eviction.records.json_shapes import Document, PodDirectories, pod_directories
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass, Trigger
 from eviction.surface.answer import Answer, HeldRoom
-from eviction.surface.daemon import PodDirectories, pod_directories
 from eviction.surface.pause import PauseFile
 from eviction.surface.requests import ReclaimOptions, read_options, request_of, respond
 from eviction.surface.xfs_hints import set_hints, usual_directories

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Literal, Self, cast, dataclass_transfo
 from pydantic import Field
 
 from eviction.types import API_VERSION, Threshold, ThresholdValue
+from reclaim.evidence.states import Distrust, Why
 from signals.types import AVAILABLE, INODES_FREE, ROLE_NAME, SignalObservations, in_order
 
 # characters; names of Kubernetes objects have at most 253, image references are rarely longer
@@ -204,3 +205,18 @@ def threshold_json(threshold: Threshold, observations: SignalObservations) -> Th
         effective=threshold.mark(seen.capacity),
         needed=seen.needed if threshold.hard and seen.needed else None,
     )
+
+
+class PodDirectories(Document):
+    """Whether the kubelet's pod directories are believed to show which pods exist."""
+
+    believed: bool = True
+    """Whether they are; while they are not, no pod counts as gone."""
+    why: Why | None = None
+    """Why they are not, in a word; null if they are."""
+    sentence: str | None = None
+    """Why they are not, for people; null if they are."""
+
+
+def pod_directories(doubt: Distrust | None) -> PodDirectories:
+    return PodDirectories() if doubt is None else PodDirectories.of(doubt, believed=False)

@@ -26,13 +26,11 @@ from eviction.records.json_shapes import (
     threshold_json,
     timestamp,
 )
-from eviction.records.passes import Pass, PassResult, Timings, Trigger
+from eviction.records.passes import MOST_REPORTED, Pass, PassResult, Timings, Trigger
 from eviction.types import NodeCondition
 from reclaim.types import Action, Amounts, Kind, Outcome, Reason, ReclaimResult, Result, Rule
 from signals.quantity import format_bytes
 from signals.types import FsLayout
-
-MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
 
 KindWord = Kind | str
 """A kind of object: one that the kubelet's functions remove, or another function's."""

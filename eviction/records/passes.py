@@ -29,6 +29,8 @@ class Trigger(StrEnum):
     PERIODIC = "periodic"
 
 
+MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
+
 OF_PASSES = (Trigger.INTERVAL, Trigger.WATCH, Trigger.REQUEST, Trigger.LEAD)
 """Of the passes that are told and counted as such; what a periodic loop does is told otherwise."""
 

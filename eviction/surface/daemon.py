@@ -14,11 +14,13 @@ from eviction.records.json_shapes import (
     Count,
     Document,
     ObservationJson,
+    PodDirectories,
     Seconds,
     ThresholdJson,
     Time,
     Versioned,
     observations_json,
+    pod_directories,
     threshold_json,
     timestamp,
     to_json,
@@ -39,7 +41,6 @@ from eviction.types import Json, NodeCondition, Threshold
 from eviction.wording.configuration_warnings import configuration_warnings
 from eviction.wording.explain import LadderMark, disk_pressure, ladder, unreachable_sentences
 from eviction.wording.log import Log
-from reclaim.evidence.states import Distrust, Why
 from reclaim.removals import Claim, StageId, late, oldest_seconds
 from reclaim.types import NEVER, Amounts
 from signals.types import FsLayout, SignalObservations
@@ -78,17 +79,6 @@ class Parked(Document):
     """Its name, for people."""
     seconds: float
     """How long ago the removal was sent."""
-
-
-class PodDirectories(Document):
-    """Whether the kubelet's pod directories are believed to show which pods exist."""
-
-    believed: bool = True
-    """Whether they are; while they are not, no pod counts as gone."""
-    why: Why | None = None
-    """Why they are not, in a word; null if they are."""
-    sentence: str | None = None
-    """Why they are not, for people; null if they are."""
 
 
 class LastCallJson(FunctionJson):
@@ -216,10 +206,6 @@ def hanging_sentences(hanging: Iterable[StageId]) -> Iterator[str]:
             f"{stage.function}, stage {stage.number}: its plan hangs on a thread that is left"
             " behind; no pass asks for it again until it has ended"
         )
-
-
-def pod_directories(doubt: Distrust | None) -> PodDirectories:
-    return PodDirectories() if doubt is None else PodDirectories.of(doubt, believed=False)
 
 
 def threshold_statuses(

@@ -31,8 +31,7 @@ from eviction.decision.thresholds import (
 from eviction.printable import escaped
 from eviction.records.attribution import Attribution
 from eviction.records.json_shapes import Count, shortened
-from eviction.records.pass_json import MOST_REPORTED
-from eviction.records.passes import Pass, PassResult, remarks_on
+from eviction.records.passes import MOST_REPORTED, Pass, PassResult, remarks_on
 from eviction.types import NodeCondition, Threshold, Thresholds
 from reclaim.types import Kind, Outcome, Reason, Result
 from signals.quantity import counted, format_bytes, format_duration
