@@ -44,8 +44,8 @@ from eviction.records.json_shapes import LEFT_OUT, LeftOut, SignalName
 from eviction.records.pass_json import NothingToDo, PassJson
 from eviction.records.regret import RegretJson
 from eviction.surface.check import CheckJson
+from eviction.surface.daemon import Status
 from eviction.types import API_VERSION
-from eviction.wording.status import Status
 from log_line import LogLineJson
 from signals.quantity import AMOUNT_PATTERN, PERCENTAGE_PATTERN
 from signals.types import AVAILABLE, INODES_FREE, KUBELET_SIGNALS, ROLE_NAME, Signal

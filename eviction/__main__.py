@@ -1,7 +1,5 @@
 """The program's entry point: `reclaimd`, or `python -m eviction`."""
 
-from __future__ import annotations
-
 import os
 import sys
 

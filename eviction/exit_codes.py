@@ -7,8 +7,6 @@ nothing, as an operator has paused it; 71 threads or descriptors that a pass nee
 75 another instance holds the node.
 """
 
-from __future__ import annotations
-
 EXIT_OK = 0
 EXIT_NOT_RELIEVED = 1
 EXIT_USAGE = 2

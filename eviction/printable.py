@@ -1,7 +1,5 @@
 """Text of others, such that it can be shown. Imports nothing: an emergency must not wait."""
 
-from __future__ import annotations
-
 
 def escaped(text: str) -> str:
     """The text, with a Python escape for each character that is not printable."""

@@ -2,8 +2,6 @@
 the code.
 """
 
-from __future__ import annotations
-
 from importlib import resources
 from pathlib import Path
 

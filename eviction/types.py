@@ -3,19 +3,23 @@
 Values only, in the kubelet's words (`pkg/kubelet/eviction/api/types.go`).
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from signals.quantity import Percentage, format_quantity, whole
 from signals.types import FsLayout, Signal
 
 # of the configuration file, and of all JSON that is printed
 API_VERSION: Final = "reclaimd.io/v1alpha1"
+
+Json = dict[str, Any]
+"""A JSON object, as it is printed, or read, maybe from another version."""
+Fields = Mapping[str, Any]
+"""One that is only read."""
 
 
 class EvictionError(Exception):
@@ -126,6 +130,12 @@ def _raised(amount: Fraction | int, by: ThresholdValue | None, capacity: int) ->
     return raised if raised < capacity else amount
 
 
+Thresholds = tuple[Threshold, ...]
+
+Row = tuple[str, ...]
+"""The names of reclaim functions, in the order in which they are called."""
+
+
 class Decision(NamedTuple):
     """What `synchronize` makes of one set of observations.
 
@@ -137,8 +147,8 @@ class Decision(NamedTuple):
     """
 
     conditions: frozenset[NodeCondition]
-    thresholds_met: tuple[Threshold, ...]
+    thresholds_met: Thresholds
     acted_on: Threshold | None
-    row: tuple[str, ...]
+    row: Row
     layout: FsLayout | None
-    others: tuple[Threshold, ...] = ()
+    others: Thresholds = ()

@@ -17,8 +17,6 @@ object is next, when it ends and what is waited for is decided in `eviction.engi
 same way for all functions.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -30,8 +28,7 @@ from reclaim.evidence.states import PodStateProvider
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import LogPaths
-from reclaim.services import Runtime
-from reclaim.types import Plan, Result, Verdict
+from reclaim.types import Plan, Result, Runtime, Verdict
 from signals.clock import Clock
 from signals.types import FilesystemRole
 

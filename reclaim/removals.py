@@ -23,11 +23,8 @@ Covers: one removal. Does not cover: the order of removals, when they stop and h
 waited for (`eviction.engine.relief`), what may be sent (`eviction.engine.gate`).
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
-import os
 import resource
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +32,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from reclaim.function import Ready, Refused, Stage, Wait
+from reclaim.trust import directory_at
 from reclaim.types import (
     NEVER,
     AnsweredWithError,
@@ -311,20 +309,13 @@ def write_back(path: str, coming_bytes: int, vmstat: str = "/proc/vmstat") -> No
         waiting = pages["nr_dirty"] + coming_bytes // resource.getpagesize()
         if waiting < pages["nr_dirty_background_threshold"]:
             return
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            ctypes.CDLL(None).syncfs(descriptor)
-        finally:
-            os.close(descriptor)
+        with directory_at(path) as directory:
+            ctypes.CDLL(None).syncfs(directory)
 
 
 def commit_btrfs(path: str) -> None:
     """Has the btrfs that a path is on commit its transaction, without data that is still to be
     written: some 5 ms. If it cannot, it commits as it would by itself."""
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            transaction = fcntl.ioctl(descriptor, BTRFS_IOC_START_SYNC, bytes(8))
-            fcntl.ioctl(descriptor, BTRFS_IOC_WAIT_SYNC, transaction)
-        finally:
-            os.close(descriptor)
+    with suppress(OSError), directory_at(path) as directory:
+        transaction = fcntl.ioctl(directory, BTRFS_IOC_START_SYNC, bytes(8))
+        fcntl.ioctl(directory, BTRFS_IOC_WAIT_SYNC, transaction)

@@ -17,8 +17,6 @@ controls. Root, the user the process runs as, and the groups root and the proces
 This is not a lock: a trusted user may change the file or socket after the check.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator

@@ -10,8 +10,6 @@ deadlines; a look at a file on a filesystem that does not answer has none. What 
 and nobody starts it again until it has ended.
 """
 
-from __future__ import annotations
-
 import errno
 import queue
 import threading

@@ -10,8 +10,6 @@ of a pod or snapshot belong to those who run in it, so nobody walks through them
 Sources: include/uapi/linux/fs.h (struct fsxattr), fs/xfs/xfs_ioctl.c, and ioctl_xfs_fsgetxattr(2).
 """
 
-from __future__ import annotations
-
 import os
 from fcntl import ioctl
 from struct import Struct

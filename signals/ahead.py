@@ -15,8 +15,6 @@ as small as the hint.
 Other filesystems subtract what is written at once.
 """
 
-from __future__ import annotations
-
 import fcntl
 import math
 import os
@@ -28,7 +26,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from signals.mounts import Mount, overlays_on, read_mounts
-from signals.open_files import PROC, open_files, processes
+from signals.open_files import open_files, processes
 from signals.types import FsStats
 
 BTRFS_IOC_FS_INFO = 0x8400941F
@@ -56,14 +54,14 @@ def ahead_on(mount: Mount | None, st_dev: int) -> Ahead:
 class PromisedByBtrfs:
     """What a btrfs has promised to writes. Raises OSError if the kernel does not tell its id."""
 
-    def __init__(self, point: str, sysfs: str = "/sys/fs/btrfs") -> None:
+    def __init__(self, point: str) -> None:
         information = bytearray(BTRFS_IOC_FS_INFO_BYTES)
         descriptor = os.open(point, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.ioctl(descriptor, BTRFS_IOC_FS_INFO, information)
         finally:
             os.close(descriptor)
-        allocation = f"{sysfs}/{uuid.UUID(bytes=bytes(information[16:32]))}/allocation"
+        allocation = f"/sys/fs/btrfs/{uuid.UUID(bytes=bytes(information[16:32]))}/allocation"
         self._files = [
             f"{allocation}/{group}/{name}" for group in ("data", "mixed") for name in PROMISED
         ]
@@ -86,9 +84,8 @@ class PromisedByBtrfs:
 class GrowingFiles:
     """The files that grow on an XFS. One thread at a time may call."""
 
-    def __init__(self, st_dev: int, proc: str = PROC) -> None:
+    def __init__(self, st_dev: int) -> None:
         self._st_dev = st_dev
-        self._proc = proc
         self._links: Sequence[str] = ()  # replaced by the thread that looks
         self._look = threading.Thread()
         self._look_due = False
@@ -120,9 +117,9 @@ class GrowingFiles:
         devices = {self._st_dev, *overlays_on(self._st_dev, read_mounts())}
         links: dict[tuple[int, int], str] = {}
         with suppress(OSError):  # `/proc` cannot be read
-            for pid in processes(self._proc):
+            for pid in processes():
                 with suppress(OSError):  # it has ended, or may not be looked at
-                    for link, status in open_files(pid, self._proc):
+                    for link, status in open_files(pid):
                         is_file = status.st_dev in devices and stat.S_ISREG(status.st_mode)
                         if is_file and behind_end(status) >= SMALLEST_STEP_BYTES / 2:
                             links[status.st_dev, status.st_ino] = link

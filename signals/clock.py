@@ -1,7 +1,5 @@
 """A clock that is passed in, so that tests can step it."""
 
-from __future__ import annotations
-
 import time
 from typing import Protocol
 

@@ -25,20 +25,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
-import psutil
-
 from signals.ahead import Ahead, ahead_on
-from signals.mounts import (
-    MOUNTS,
-    filesystem_of,
-    mount_holding,
-    point_asked,
-    read_mounts,
-)
+from signals.mounts import MOUNTS, filesystem_of, mount_holding, mounts_of, point_asked, read_mounts
 from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Poll
 
 
@@ -104,14 +95,11 @@ def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) 
 def describe(path: str, device_id: int) -> FilesystemIdentity:
     """The filesystem with this device number and the mount that holds `path`, from this process's
     mount table. Never raises OSError: what is unknown is empty."""
-    mount = None
-    with suppress(OSError):
-        mounts = psutil.disk_partitions(all=True)
-        mount = mount_holding(os.path.realpath(path), mounts, attrgetter("mountpoint"))
+    mount = mounts_of([path]).get(path)
     if mount is None:
         return FilesystemIdentity(path, device_id)
     return FilesystemIdentity(
-        path, device_id, device=mount.device, type=mount.fstype, mount_point=mount.mountpoint
+        path, device_id, device=mount.source, type=mount.type, mount_point=mount.point
     )
 
 

@@ -23,8 +23,6 @@ filesystem and compares them with two numbers. The kubelet's ThresholdNotifier d
 (`pkg/kubelet/eviction/types.go`). `samplers` has the threads that read.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple

@@ -4,13 +4,10 @@ Source: proc(5), `/proc/pid/mountinfo`; the kernel's `Documentation/filesystems/
 the options mean is in `eviction.survey.filesystem_facts`.
 """
 
-from __future__ import annotations
-
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 MOUNTS = "/proc/self/mountinfo"
@@ -69,19 +66,17 @@ def parse_mountinfo(lines: Iterable[str]) -> tuple[Mount, ...]:
     return tuple(mounts)
 
 
-def mount_holding(
-    path: str, mounts: Sequence[Entry], point: Callable[[Entry], str] = attrgetter("point")
-) -> Entry | None:
+def mount_holding(path: str, mounts: Sequence[Mount]) -> Mount | None:
     """The mount that holds a path without symlinks: the deepest, the last on one point.
 
-    `mounts`: in the kernel's order. `point`: where each is mounted.
+    `mounts`: in the kernel's order.
     """
     holding = [
         mount
         for mount in reversed(mounts)
-        if path == point(mount) or path.startswith(point(mount).rstrip("/") + "/")
+        if path == mount.point or path.startswith(f"{mount.point.rstrip('/')}/")
     ]
-    return max(holding, key=lambda mount: len(point(mount)), default=None)
+    return max(holding, key=lambda mount: len(mount.point), default=None)
 
 
 def point_asked(mount: Mount, mounts: Iterable[Mount]) -> str:

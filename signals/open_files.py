@@ -7,8 +7,6 @@ Sources: proc(5), for `/proc/pid/fd`; ptrace(2) on what may be read of another p
 (`PTRACE_MODE_READ_FSCREDS`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

@@ -12,8 +12,6 @@ Rules (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/qu
 * duration: `30s`, `1m30s`, `1.5h`, `250ms`, `0`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass
@@ -79,7 +77,7 @@ class QuantityError(SignalsError, ValueError):
 
 
 def _refuse(text: str, forms: str) -> QuantityError:
-    shown = repr(text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "…")
+    shown = repr(text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…")
     return QuantityError(f"{shown} is not {forms}")
 
 
@@ -237,7 +235,7 @@ def parse_duration(text: str) -> float:
 def format_duration(seconds: float) -> str:
     """Seconds for people: `8ms`, `2.5s`, `3m20s`, `4h10m`, `3d4h`."""
     if seconds < 0:
-        return "-" + format_duration(-seconds)
+        return f"-{format_duration(-seconds)}"
     if round(seconds, 3) < 1:
         return f"{seconds * 1000:.0f}ms"
     if seconds < 60:

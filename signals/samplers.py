@@ -11,8 +11,6 @@ The system call itself is in `filesystems`; `interval` says when to poll and whe
 `summary` makes signals of what was published.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections import deque

@@ -16,8 +16,6 @@ Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, makeSignalObservations):
   is recorded. What is late or fails says nothing about other filesystems.
 """
 
-from __future__ import annotations
-
 import queue
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple

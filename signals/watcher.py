@@ -13,8 +13,6 @@ Notifier is not used: it decodes the whole queue at once (16 384 events: several
 an empty queue, and fails on a name that is not UTF-8.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import select

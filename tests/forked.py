@@ -34,7 +34,7 @@ from eviction.cli.commands import COMMANDS
 IMPORTED_LATER = (
     "eviction.surface.metrics",
     "eviction.drill.embedded",
-    "eviction.drill.server",
+    "eviction.drill.runtime",
 )
 MOST_BYTES = 1 << 17  # of the arguments and the environment of one start
 STATUS_BYTES = 8

@@ -17,7 +17,7 @@ from string import Template
 from typing import Any
 
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
-from eviction.drill.report.timeline import html_text
+from eviction.drill.report.page import html_text
 from reclaim.types import Reason
 from signals.quantity import format_bytes, format_duration
 from tests.picture import DARK, LIGHT

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from textwrap import wrap
 
-from eviction.drill.report.timeline import (
+from eviction.drill.report.page import (
     CLASSES,
     COLOURS,
     FONT,

@@ -2,9 +2,7 @@
 removes when the disk is full.
 """
 
-from __future__ import annotations
-
-import argparse
+from argparse import ArgumentParser, Namespace
 
 from eviction.cli.local_node import CREATE, REMOVE, STATUS, LocalNode
 from eviction.cli.options import reading
@@ -17,7 +15,7 @@ from signals.quantity import format_bytes
 OPTIONS = OUTPUT
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     what = (
         "create: needs twice its size; status: whether it exists and is fully allocated; remove:"
         " unlink it"
@@ -33,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 1 refused or failed, and for `status` also if it does not exist or is not whole; 2
     usage or configuration, or file or size are not allowed.
 

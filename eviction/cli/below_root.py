@@ -14,8 +14,6 @@ anything there, and has nothing but the modules of a wheel then: only the standa
 `reclaim.trust` are imported.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import sys
@@ -95,7 +93,7 @@ def write(root: str, path: str, content: bytes, *, mode: int) -> None:
     """Replaces whatever has this name, unless it is a directory, and makes the directories above
     it. Raises as `proven`."""
     file = _file(root, path, make=True)
-    temporary = os.path.join(os.path.dirname(file), f".reclaimd-{os.urandom(8).hex()}")
+    temporary = f"{os.path.dirname(file)}/.reclaimd-{os.urandom(8).hex()}"
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as new:
             new.write(content)

@@ -5,9 +5,7 @@ command itself. Read-only.
 with a third of the memory.
 """
 
-from __future__ import annotations
-
-import argparse
+from argparse import Namespace
 
 from eviction.cli.local_files import LocalFiles
 from eviction.cli.output import print_answer
@@ -20,7 +18,7 @@ OPTIONS = {
 }
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0 clear; 1 a threshold is met; 2 usage or configuration; 4 a signal with a
     threshold could not be read.
 

@@ -3,9 +3,7 @@
 Read-only.
 """
 
-from __future__ import annotations
-
-import argparse
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -18,9 +16,9 @@ from eviction.configuration.file import ConfigurationFile
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.exit_codes import EXIT_OK
 from eviction.records.json_shapes import Versioned
+from eviction.types import Fields, Json
 from eviction.wording.configuration_warnings import configuration_warnings, warnings_on_node
-from eviction.wording.explain import LadderMark, ladder
-from eviction.wording.tables import amount, not_readable, table
+from eviction.wording.explain import LadderMark, amount, ladder, not_readable, table
 from reclaim.kubelet.versions import KubeletVersion
 from signals.types import SignalObservations
 
@@ -31,13 +29,13 @@ class EffectiveConfiguration(Versioned):
     """The configuration in force: the answer of `reclaimd config`."""
 
     kind: Literal["EffectiveConfiguration"] = "EffectiveConfiguration"
-    values: Mapping[str, Any]
+    values: Fields
     """Every field as it would be written in the file; the maps of thresholds
     include inherited entries.
     """
     origins: Mapping[str, str]
     """Field, or field.key of a map -> the source of its value."""
-    defaults: Mapping[str, Any]
+    defaults: Fields
     """Every field as it is if no source has it."""
     left_to_kubelet: Mapping[str, str]
     """Signal -> its thresholds, which reclaimd leaves to the kubelet."""
@@ -50,7 +48,7 @@ class EffectiveConfiguration(Versioned):
 OPTIONS = {**OUTPUT, "--diff": "only what differs from the defaults"}
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 2 usage, or the configuration is invalid.
 
     Example: reclaimd config --diff
@@ -136,7 +134,7 @@ def _values(
                 yield [field, _shown(value), _shown(default), _origin(field, configuration)]
 
 
-def _keyed(name: str, value: Any) -> dict[str, Any]:
+def _keyed(name: str, value: Any) -> Json:
     """A field, or the entries of a map as `field.key`, with their values."""
     return (
         {f"{name}.{key}": each for key, each in value.items()}

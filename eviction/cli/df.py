@@ -1,8 +1,6 @@
 """`reclaimd df`: what uses the bytes of each filesystem, and what may be freed. Read-only."""
 
-from __future__ import annotations
-
-import argparse
+from argparse import Namespace
 from itertools import islice
 from typing import Literal
 
@@ -26,7 +24,7 @@ class DiskUsageJson(Versioned):
 OPTIONS = OUTPUT
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 2 usage or configuration; 3 no runtime; 4 no reading.
 
     Example: reclaimd df -o json

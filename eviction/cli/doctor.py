@@ -1,8 +1,6 @@
 """`reclaimd doctor`: what is wrong or risky on this node, and what to do about it. Read-only."""
 
-from __future__ import annotations
-
-import argparse
+from argparse import Namespace
 from collections import Counter
 from dataclasses import replace
 
@@ -24,7 +22,7 @@ CANNOT_BE_USED = (
 REMEDY = "correct it until reclaimd config accepts it; what follows is by the defaults"
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0 without findings, not counting notes; 1 with findings, of which a configuration that
     cannot be used is the first; 2 usage.
 

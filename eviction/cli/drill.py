@@ -5,9 +5,6 @@ scenario's pressure to this node, after asking; the daemon's loop in this proces
 with `--observe` another component.
 """
 
-from __future__ import annotations
-
-import argparse
 import io
 import json
 import math
@@ -15,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from functools import partial
@@ -30,34 +28,21 @@ from eviction.cli.streams import write_err
 from eviction.configuration.effective import Configuration
 from eviction.configuration.text_forms import read_duration
 from eviction.drill.judge import DrillResult, Response
-from eviction.drill.observer import (
-    Limits,
-    NodeObservation,
-    Observation,
-    without_margin,
-)
-from eviction.drill.private_mounts import (
-    EmbeddedNodeError,
-    enter_private_mounts,
-)
+from eviction.drill.observer import Limits, NodeObservation, Observation, without_margin
+from eviction.drill.private_mounts import EmbeddedNodeError, enter_private_mounts
 from eviction.drill.real import FillFailed, foreign_entries, run_in_directory, traces
 from eviction.drill.real_fill_plan import FillPlan, plan_fill, plan_lines
-from eviction.drill.report.document import DrillReportJson, report_of
-from eviction.drill.report.lines import (
+from eviction.drill.report.document import (
+    DrillReportJson,
     before_rows,
     checks_table,
+    report_of,
     row_lines,
     story_rows,
     verdict_rows,
 )
 from eviction.drill.report.page import junit_xml, page
-from eviction.drill.scenario import (
-    Scenario,
-    ScenarioError,
-    find_scenario,
-    library,
-    read_scenario,
-)
+from eviction.drill.scenario import Scenario, ScenarioError, find_scenario, library, read_scenario
 from eviction.drill.schedule import describe_pressure
 from eviction.engine.hold_off import held_off_since_boot
 from eviction.engine.node import Node
@@ -72,9 +57,8 @@ from eviction.exit_codes import (
 from eviction.records.json_shapes import to_json
 from eviction.records.passes import Pass
 from eviction.wording.bars import bar
-from eviction.wording.explain import ladder, pass_lines
+from eviction.wording.explain import amount, ladder, pass_lines, signals_table
 from eviction.wording.log import Log
-from eviction.wording.tables import amount, signals_table
 from reclaim.types import RuntimeUnavailable
 from signals.mounts import filesystem_id
 from signals.quantity import counted, format_bytes, format_duration, reason_of
@@ -124,7 +108,7 @@ def add_arguments(parser: Parser) -> None:
     add_logging(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0 all held; 1 not; 2 refused; 3 no runtime; 4 no reading; 75 node held.
 
     Example: reclaimd drill rollout-pull -v 1
@@ -173,7 +157,7 @@ def _refuse(why: str) -> NoReturn:
     _exit_usage(f"{why}; nothing was changed")
 
 
-def _refuse_options(arguments: argparse.Namespace, options: Iterable[str], where: str) -> None:
+def _refuse_options(arguments: Namespace, options: Iterable[str], where: str) -> None:
     """Exits with 2 for options that do not apply there."""
     given = []
     for name in options:
@@ -187,7 +171,7 @@ def _refuse_options(arguments: argparse.Namespace, options: Iterable[str], where
 # ---- on the embedded node
 
 
-def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
+def _drill_embedded(scenarios: Sequence[Scenario], arguments: Namespace) -> int:
     """Runs each scenario on its own embedded node.
 
     Exits with 2 if the extra `drill` is not installed, or no filesystem may be mounted.
@@ -213,7 +197,7 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
     return EXIT_OK if all(held) else EXIT_NOT_RELIEVED
 
 
-def _drill(scenario: Scenario, mounted: str, arguments: argparse.Namespace) -> bool:
+def _drill(scenario: Scenario, mounted: str, arguments: Namespace) -> bool:
     """Runs one scenario and writes its report. True if everything held."""
     # Imported here: these import grpcio, which starts threads.
     from eviction.drill.embedded import Drill, describe_fault
@@ -254,7 +238,7 @@ def _node(scenario: Scenario, filesystem: str) -> str:
 # ---- on a real node
 
 
-def _fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
+def _fill(scenario: Scenario, arguments: Namespace) -> int:
     """Runs one scenario on a real node. The fill is always removed.
 
     Exit 0: every expectation that can be checked held; 1: not; 2: the fill is refused;
@@ -320,7 +304,7 @@ def _plan(
     observation: NodeObservation,
     directory: str,
     *,
-    arguments: argparse.Namespace,
+    arguments: Namespace,
 ) -> FillPlan:
     """The plan of the fill.
 
@@ -391,7 +375,7 @@ def _ask() -> None:
         exit_with(EXIT_NOT_RELIEVED, "nothing was changed")
 
 
-def _observe(arguments: argparse.Namespace) -> int:
+def _observe(arguments: Namespace) -> int:
     """Measures what the component that relieves the node does.
 
     Exit 0; 3: runtime unreachable; 4: reading unavailable.
@@ -425,7 +409,7 @@ def _observe(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _limits(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
+def _limits(arguments: Namespace, quiet_seconds: float) -> Limits:
     """When an observation ends. `quiet_seconds`: the default of --quiet."""
     quiet = quiet_seconds if arguments.quiet is None else arguments.quiet
     longest = vars(arguments)["for"]
@@ -461,17 +445,17 @@ def _marks_table(observation: NodeObservation) -> list[str]:
 # ---- what it shows
 
 
-def _shown_by(arguments: argparse.Namespace) -> Callable[[str], None]:
+def _shown_by(arguments: Namespace) -> Callable[[str], None]:
     """A function that prints a line on stdout, or on stderr if stdout gets one document."""
     return print_message if arguments.output != "table" else lambda line: answer_lines([line])
 
 
-def _drill_log(arguments: argparse.Namespace) -> Log:
+def _drill_log(arguments: Namespace) -> Log:
     """The log of the daemon in a drill, shown only with `-v 2`."""
     return log_of(arguments) if arguments.verbosity > 1 else Log(time.time, stream=io.StringIO())
 
 
-def _answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
+def _answer_result(result: DrillResult, arguments: Namespace) -> None:
     """Prints the document or the story of the run, and writes the report.
 
     Its paths are printed, or why it cannot be written.
@@ -499,12 +483,12 @@ def files_of(report: DrillReportJson) -> dict[str, str]:
         stem += "-observed"
     return {
         f"{stem}.html": page(report),
-        f"{stem}.json": json.dumps(to_json(report), indent=2) + "\n",
+        f"{stem}.json": f"{json.dumps(to_json(report), indent=2)}\n",
         f"{stem}.xml": junit_xml(report),
     }
 
 
-def _show_pass(record: Pass, *, arguments: argparse.Namespace) -> None:
+def _show_pass(record: Pass, *, arguments: Namespace) -> None:
     """Prints a pass, with `-v`."""
     if arguments.verbosity:
         for line in ("", *pass_lines(record, columns())):
@@ -512,7 +496,7 @@ def _show_pass(record: Pass, *, arguments: argparse.Namespace) -> None:
 
 
 def _progress(
-    signal: Signal, observation: Observation, arguments: argparse.Namespace
+    signal: Signal, observation: Observation, arguments: Namespace
 ) -> AbstractContextManager[None]:
     """Shows on a terminal what is available of a signal, while a `with` block runs.
 

@@ -2,10 +2,8 @@
 configuration; or what the pages say of a finding, an alert, a word.
 """
 
-from __future__ import annotations
-
-import argparse
 import re
+from argparse import Action, ArgumentParser, Namespace
 
 from eviction.cli.commands import COMMANDS
 from eviction.cli.output import exit_with
@@ -19,7 +17,7 @@ EXPLAINED = ("troubleshooting", "monitoring", "glossary")
 WITHOUT_CONFIGURATION = True
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "topic",
         metavar="TOPIC",
@@ -28,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 2 there is no such topic.
 
     Example: reclaimd help configuration
@@ -67,7 +65,7 @@ def help_of_configuration() -> str:
     return "\n".join([*lines, "The file, with every field:", "", all_fields()])
 
 
-def shared_options() -> dict[str, list[argparse.Action]]:
+def shared_options() -> dict[str, list[Action]]:
     """The options that commands share, by the title of their group. `run` has them all."""
     groups = command_of("run")[0].groups()
     return {title: actions for title, actions in groups.items() if title}

@@ -1,18 +1,16 @@
 """`reclaimd history`: every pass and every removal of the last weeks, and what they cost. Reads
 only files; needs no daemon."""
 
-from __future__ import annotations
-
-import argparse
 import os
 import re
 import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from eviction.cli.local_files import READ, LocalFiles
 from eviction.cli.options import number
@@ -21,20 +19,12 @@ from eviction.cli.parser import OBJECTS
 from eviction.cli.progress import mention
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.records.history import MOST_WAITING, RecordJson
-from eviction.records.json_shapes import Json, Versioned
-from eviction.records.observations_json import timestamp
+from eviction.records.json_shapes import Versioned, timestamp
 from eviction.records.passes import PassResult
 from eviction.records.regret import RegretJson, SumsJson, regret_of, removals_of
-from eviction.types import EvictionError
-from eviction.wording.explain import frees_in_words
-from eviction.wording.tables import needed_in_words, table
-from signals.quantity import (
-    QuantityError,
-    counted,
-    format_bytes,
-    format_duration,
-    parse_duration,
-)
+from eviction.types import EvictionError, Fields, Json
+from eviction.wording.explain import frees_in_words, needed_in_words, table
+from signals.quantity import QuantityError, counted, format_bytes, format_duration, parse_duration
 
 HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREES", "REASON", "PASS")
 REGRET_HEADS = ("NAME", "REMOVED", "CAME BACK", "SOONEST", "FREED", "PULLED AGAIN", "PER GIB FREED")
@@ -60,7 +50,7 @@ OPTIONS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     option = parser.add_argument
     count = number("be a whole number above 0", least=1)
     when = "only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z"
@@ -71,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("--limit", metavar="N", type=count, help=newest)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0, even if there is no file yet; 2 usage, or the configuration has
     none, or it cannot be read.
 
@@ -166,7 +156,7 @@ def since(text: str, now: float) -> str:
     except (ValueError, OverflowError, OSError, QuantityError):
         pass
     forms = "a duration such as 2h, 90m or 7d, or a time such as 2026-11-22T10:00:00Z"
-    raise argparse.ArgumentTypeError(f"must be {forms}, but it was {text!r}")
+    raise ArgumentTypeError(f"must be {forms}, but it was {text!r}")
 
 
 def selected(
@@ -183,7 +173,7 @@ def selected(
     return list(found)
 
 
-def is_about(found: Mapping[str, Any], text: str, shortest_id: int = 0) -> bool:
+def is_about(found: Fields, text: str, shortest_id: int = 0) -> bool:
     """Whether the name of the object contains the text, or its id begins with it, with or without
     `sha256:`, if it has at least `shortest_id` characters."""
     begins = found["id"].startswith((text, f"sha256:{text}"))

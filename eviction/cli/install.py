@@ -5,14 +5,12 @@ Does not cover: the program, which stays where it is installed; starting the ser
 written safely (`below_root`).
 """
 
-from __future__ import annotations
-
-import argparse
 import os
 import shlex
 import subprocess
 import sys
 import sysconfig
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,12 +55,12 @@ GONE = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     text = "for a service of systemd"
     parser.add_argument("--systemd", action="store_true", required=True, help=text)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 1 a file cannot be written; 2 somebody else may write below the root, the service
     could not run this program, or it rejects the configuration of the node.
 
@@ -81,10 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def of_the_service() -> LocalNode:
     """The node, by the configuration that the service reads. Raises ConfigurationError."""
-    return LocalNode(argparse.Namespace(config=None, config_dir=None))
+    return LocalNode(Namespace(config=None, config_dir=None))
 
 
-def root_of(arguments: argparse.Namespace) -> str:
+def root_of(arguments: Namespace) -> str:
     """The root of the arguments. Exits with 2 if only root may change it."""
     given = "/" if arguments.root is None else arguments.root
     root = f"/{os.path.abspath(given).lstrip('/')}"
@@ -111,7 +109,7 @@ def _program(root: str) -> str:
 
     Exits with 2 if the service could not see all of it there.
     """
-    program = os.path.join(sysconfig.get_path("scripts"), "reclaimd")
+    program = f"{sysconfig.get_path('scripts')}/reclaimd"
     needed = (program, sys.executable, __file__, os.__file__)
     for path in (_once_moved(root, each) for each in (*needed, *map(os.path.realpath, needed))):
         if path.startswith(UNSEEN) or not os.access(program, os.X_OK):

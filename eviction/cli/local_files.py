@@ -3,11 +3,11 @@ daemon. What removes is not imported; what reads the node, only to do it."""
 
 from __future__ import annotations
 
-import argparse
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from argparse import Namespace
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eviction.cli.client import Client, NotAskedError, files_seen, seen_in
 from eviction.cli.options import (
@@ -19,7 +19,7 @@ from eviction.cli.options import (
 from eviction.cli.output import columns
 from eviction.cli.progress import Progress, mention
 from eviction.configuration.effective import Configuration, ConfigurationError, load
-from eviction.records.json_shapes import Json
+from eviction.types import Fields, Json
 from signals.clock import SystemClock
 from signals.quantity import counted
 
@@ -50,7 +50,7 @@ class LocalFiles:
 
     def __init__(
         self,
-        arguments: argparse.Namespace,
+        arguments: Namespace,
         otherwise: str | None = None,
         *,
         asks_version: bool = False,
@@ -94,7 +94,7 @@ class LocalFiles:
         with self.view() as view:
             return check(view, options)
 
-    def mention_other_configuration(self, status: Mapping[str, Any] | None = None) -> None:
+    def mention_other_configuration(self, status: Fields | None = None) -> None:
         """Mentions a daemon that has loaded another configuration than this command. Silent if no
         daemon answers, and for a command whose own flags make the difference.
 
@@ -160,7 +160,7 @@ class LocalFiles:
         return f"; {failed or f'{file.path} is removed, so its next start is without a pause'}"
 
 
-def _places_of(arguments: argparse.Namespace) -> Configuration:
+def _places_of(arguments: Namespace) -> Configuration:
     """The defaults, with the places that the files seem to name, whoever may write them."""
     _, texts = files_seen(arguments.config, arguments.config_dir)
     seen = {name: seen_in(texts, field, default="") for name, field in PLACES.items()}

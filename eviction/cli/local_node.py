@@ -1,7 +1,5 @@
 """What a command sees of the node, and does to it, without a daemon: `LocalNode`."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,15 +22,14 @@ from eviction.engine.effects import Request
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_RUNTIME, EXIT_USAGE
 from eviction.records.history import HistoryRecorder
-from eviction.records.json_shapes import Document
+from eviction.records.json_shapes import Document, PodDirectories, pod_directories
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass, Trigger
 from eviction.surface.answer import Answer, HeldRoom
 from eviction.surface.pause import PauseFile
 from eviction.surface.requests import ReclaimOptions, read_options, request_of, respond
 from eviction.surface.xfs_hints import set_hints, usual_directories
-from eviction.types import Extent, Threshold
-from eviction.wording.status import PodDirectories, pod_directories
+from eviction.types import Extent, Thresholds
 from reclaim.functions.ballast import BallastRefused, BallastSettings, remove_ballast
 from reclaim.program.function import KINDS as OWN
 from reclaim.types import Outcome, RuntimeUnavailable
@@ -63,7 +60,7 @@ class Planned(NamedTuple):
 
     record: Pass
     """The record of one that removed nothing."""
-    thresholds: tuple[Threshold, ...]
+    thresholds: Thresholds
     enough: bool | None
     """Whether the planned removals clear the signal; None without a signal or a mark, and if that
     is not known."""

@@ -5,8 +5,6 @@ check` ask the daemon first, and an emergency must not wait for imports (`tests/
 them).
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

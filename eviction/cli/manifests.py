@@ -4,11 +4,9 @@ They are rendered by kustomize when a version is made (`make manifests`). What t
 overlay of your own does, on the tree that `--kustomize` writes.
 """
 
-from __future__ import annotations
-
-import argparse
 import re
 import shutil
+from argparse import ArgumentParser, Namespace
 
 from eviction.cli.output import exit_on
 from eviction.cli.streams import write_out
@@ -23,7 +21,7 @@ OPTIONS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     known = sorted(path.stem for path in shipped("manifests").iterdir())
     parser.add_argument(
         "variant",
@@ -35,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 1 the directory is there already, or cannot be written; 2 usage.
 
     Example: reclaimd manifests k3s --image registry.example/reclaimd:1

@@ -1,9 +1,7 @@
 """The options that commands share, in the kubelet's spelling, and the configuration they make."""
 
-from __future__ import annotations
-
-import argparse
 import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -20,6 +18,7 @@ from eviction.configuration.effective import (
 )
 from eviction.configuration.fingerprint import Fingerprint, configuration_files, fingerprint_of
 from eviction.configuration.kubelet import parse_pairs
+from eviction.types import Json
 from eviction.wording.log import Log, goes_to_journal
 from reclaim.workers import in_time
 from signals.clock import SystemClock
@@ -104,7 +103,7 @@ _FLAGS = {
 }
 
 
-def add_configuration(parser: argparse.ArgumentParser) -> None:
+def add_configuration(parser: ArgumentParser) -> None:
     """Adds the configuration's options, in a group of the help."""
     group = parser.add_argument_group("Of every command; they override the file")
     group.add_argument(
@@ -133,7 +132,7 @@ def number(
         with suppress(ValueError):
             if least <= (value := read(text)) <= most:
                 return value
-        raise argparse.ArgumentTypeError(f"must {allowed}, but it was {text!r}")
+        raise ArgumentTypeError(f"must {allowed}, but it was {text!r}")
 
     return read_number
 
@@ -151,12 +150,12 @@ def reading(read: Callable[[str], Value]) -> Callable[[str], Value]:
         try:
             return read(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
+            raise ArgumentTypeError(str(error)) from None
 
     return read_option
 
 
-def add_logging(parser: argparse.ArgumentParser) -> None:
+def add_logging(parser: ArgumentParser) -> None:
     """Adds the options of the log, in a group of the help."""
     verbosity = (
         "run: 1 or more: debug events, too; drill: 1: every pass, object and expectation, 2 or"
@@ -171,17 +170,17 @@ def add_logging(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def configuration_flags(arguments: argparse.Namespace) -> dict[str, Any]:
+def configuration_flags(arguments: Namespace) -> Json:
     """The configuration flags by name; None for those that are not given."""
     return {flag: getattr(arguments, flag.replace("-", "_"), None) for flag in _FLAGS}
 
 
-def files_of(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
+def files_of(arguments: Namespace) -> tuple[str | None, str | None]:
     """The configuration file and the drop-in directory, or None."""
     return configuration_files(arguments.config, arguments.config_dir, os.environ)
 
 
-def configuration_of(arguments: argparse.Namespace, *, asks_version: bool = False) -> Configuration:
+def configuration_of(arguments: Namespace, *, asks_version: bool = False) -> Configuration:
     """The effective configuration. Raises ConfigurationError, on which every command exits with 2.
 
     `asks_version`: as in `load`.
@@ -198,9 +197,9 @@ def configuration_of(arguments: argparse.Namespace, *, asks_version: bool = Fals
         ) from None
 
 
-def fields_of_flags(arguments: argparse.Namespace) -> dict[str, Any]:
+def fields_of_flags(arguments: Namespace) -> Json:
     """The fields that flags set, with their values. Raises ConfigurationError."""
-    fields: dict[str, Any] = {}
+    fields: Json = {}
     for flag, value in configuration_flags(arguments).items():
         if value is not None:
             field, takes, _ = _FLAGS[flag]
@@ -211,7 +210,7 @@ def fields_of_flags(arguments: argparse.Namespace) -> dict[str, Any]:
     return fields
 
 
-def fingerprint_of_command(arguments: argparse.Namespace) -> Fingerprint:
+def fingerprint_of_command(arguments: Namespace) -> Fingerprint:
     """The fingerprint of the files and flags as they are now.
 
     Raises OSError, also if a file hangs.
@@ -220,7 +219,7 @@ def fingerprint_of_command(arguments: argparse.Namespace) -> Fingerprint:
     return in_time(lambda: fingerprint_of(*files_of(arguments), flags, environment=os.environ))
 
 
-def log_of(arguments: argparse.Namespace) -> Log:
+def log_of(arguments: Namespace) -> Log:
     """The log on stderr, as the options say."""
     return Log(
         SystemClock().wall,

@@ -3,14 +3,14 @@ sentence with which it ends."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,6 +19,7 @@ from eviction.cli.streams import write_out
 from eviction.exit_codes import EXIT_READING
 from eviction.printable import escaped
 from eviction.records.json_shapes import to_json
+from eviction.types import Fields
 from signals.quantity import reason_of
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def exit_on(
         exit_with(code, f"{what}{f'{file}: ' if file else ''}{reason_of(error)}")
 
 
-def answer(arguments: argparse.Namespace, record: Any, lines: Callable[[], Iterable[str]]) -> None:
+def answer(arguments: Namespace, record: Any, lines: Callable[[], Iterable[str]]) -> None:
     """Prints the answer of a command on stdout: the record as a document, or lines for
     people, which `lines` makes.
     """
@@ -94,7 +95,7 @@ def answer_document(document: Any, output: str) -> None:
     write_out(f"{text}\n" if text else "")
 
 
-def names_of(document: Mapping[str, Any]) -> Iterator[str]:
+def names_of(document: Fields) -> Iterator[str]:
     """The objects that a document is about: those that go or went, and those of `why`."""
     if "verdict" in document:
         yield f"{document['kind']}/{document['name']}"

@@ -14,10 +14,10 @@ that commands share are in argument groups, which `reclaimd help configuration` 
 
 from __future__ import annotations
 
-import argparse
 import gc
 import re
 import textwrap
+from argparse import Action, ArgumentParser
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 
@@ -83,7 +83,7 @@ def table_of(rows: Iterable[tuple[str, str]]) -> list[str]:
     return lines
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(ArgumentParser):
     """A parser whose error message is one sentence."""
 
     def error(self, message: str) -> NoReturn:
@@ -113,7 +113,7 @@ class Parser(argparse.ArgumentParser):
         otherwise = f"its own options are {', '.join(own)}" if own else ""
         self.error(unknown("argument", argument, known, otherwise=otherwise))
 
-    def groups(self) -> dict[str, list[argparse.Action]]:
+    def groups(self) -> dict[str, list[Action]]:
         """The arguments and options by the title of their group; "" for
         those of the command itself.
         """
@@ -138,14 +138,14 @@ class Parser(argparse.ArgumentParser):
         return "\n".join([*lines, "", *end, ""])
 
 
-def value_of(action: argparse.Action) -> str:
+def value_of(action: Action) -> str:
     """What an argument or option takes, as the help shows it; empty if nothing."""
     choices = "|".join(map(str, action.choices or ()))
     metavar = action.metavar if isinstance(action.metavar, str) else choices or action.dest.upper()
     return metavar if action.nargs != 0 else ""
 
 
-def row_of(action: argparse.Action) -> tuple[str, str]:
+def row_of(action: Action) -> tuple[str, str]:
     """The spellings of an argument or option with what it takes; and its help text."""
     name = " ".join(filter(None, (", ".join(action.option_strings), value_of(action))))
     return name, (action.help or "").replace("%%", "%")

@@ -2,9 +2,7 @@
 that, as a pause of 0 seconds.
 """
 
-from __future__ import annotations
-
-import argparse
+from argparse import ArgumentParser, Namespace
 
 from eviction.cli.client import NotAskedError
 from eviction.cli.local_files import ASKED, LocalFiles
@@ -15,7 +13,7 @@ from eviction.configuration.text_forms import read_duration, within
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--for",
         dest="seconds",
@@ -26,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0, also without a pause to end; 2 usage; 3 no daemon answers, but `resume` still removes
     a pause that is stored for the daemon's next start, if the configuration says where.
 

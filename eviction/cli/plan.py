@@ -3,9 +3,7 @@
 Read-only.
 """
 
-from __future__ import annotations
-
-import argparse
+from argparse import Namespace
 from collections.abc import Iterator
 from typing import Literal
 
@@ -16,8 +14,13 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.records.json_shapes import Seconds
 from eviction.records.pass_json import PassFieldsJson, pass_json
 from eviction.records.passes import Pass
-from eviction.wording.explain import attribution_lines, counts_table, lead_sentence, outcomes_table
-from eviction.wording.tables import signals_table
+from eviction.wording.explain import (
+    attribution_lines,
+    counts_table,
+    lead_sentence,
+    outcomes_table,
+    signals_table,
+)
 from signals.quantity import counted
 
 GONE = {
@@ -58,7 +61,7 @@ OPTIONS = {
 }
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 1 the planned removals are not enough for --signal; 2 usage or configuration; 3
     no runtime; 4 no reading.
 

@@ -15,8 +15,6 @@ left), relief is worth more than exclusion: the daemon runs without the lock and
 before each removal still protect against two instances.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -8,8 +8,6 @@ Imports only a small part of the standard library, as `ask_daemon` needs it befo
 whether a daemon answers.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import sys

@@ -4,10 +4,8 @@ nothing if there is no pressure.
 `ask_daemon` runs first: a running daemon does the pass faster.
 """
 
-from __future__ import annotations
-
-import argparse
 import threading
+from argparse import ArgumentParser, Namespace
 
 from eviction.cli.local_node import LocalNode
 from eviction.cli.options import reading
@@ -31,7 +29,7 @@ OPTIONS = {
 HOLD_SECONDS = 600.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--for",
         dest="seconds",
@@ -41,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0 relieved, nothing to do, or the room is there; 1 pressure remains, or room is missing;
     2 usage or configuration; 3 no runtime; 4 no reading; 6 paused.
 

@@ -6,11 +6,9 @@ The configuration is not read here, except for the address of the control socket
 the one that is rejected.
 """
 
-from __future__ import annotations
-
-import argparse
 import os
 import signal
+from argparse import Namespace
 
 from eviction.cli.client import Client, NotAskedError, files_seen, seen_in
 from eviction.cli.output import exit_with
@@ -19,7 +17,7 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME
 ANSWER_SECONDS = 60.0  # systemd waits for 90 s
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0 the configuration is in force; 1 it is rejected, and the old one stays; 2 usage; 3
     no daemon answers: as ExecReload= of a unit, the command has then sent SIGHUP to it, but what
     came of it only its log says.

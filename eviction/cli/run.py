@@ -1,12 +1,10 @@
 """`reclaimd run`: the daemon."""
 
-from __future__ import annotations
-
-import argparse
 import gc
 import os
 import socket
 import threading
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -35,8 +33,8 @@ from eviction.surface.systemd import Notifier, listening_socket
 from eviction.surface.watches import Watches
 from eviction.surface.xfs_hints import HintsAtStart
 from eviction.wording.configuration_warnings import configuration_warnings
+from eviction.wording.explain import NOTHING_IS_REMOVED
 from eviction.wording.log import Log
-from eviction.wording.tables import NOTHING_IS_REMOVED
 from reclaim.workers import NoThread, Workers
 from signals.watcher import FsWatcher
 
@@ -45,7 +43,7 @@ NO_RESOURCES = (CannotPrepare, NoThread, OSError)
 LAST_EVENT_SECONDS = 0.2  # for events sent right before the end
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     add_logging(parser)
     flag = partial(parser.add_argument, action="store_true")
     flag(
@@ -56,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--no-watch", help="observe at intervals only, without inotify")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0 on SIGTERM; 2 usage or configuration, or the runtime refuses this user; 71 no threads
     or descriptors; 75 another instance holds the node.
 
@@ -154,7 +152,7 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def read_configuration(arguments: argparse.Namespace) -> tuple[Configuration, Fingerprint]:
+def read_configuration(arguments: Namespace) -> tuple[Configuration, Fingerprint]:
     """As `LoadedConfiguration.read`."""
     fingerprint: Fingerprint = {}
     # before they are read, so that a file that changes meanwhile counts as changed

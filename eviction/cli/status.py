@@ -1,10 +1,7 @@
 """`reclaimd status`: what the running daemon is doing, and its last passes."""
 
-from __future__ import annotations
-
-import argparse
+from argparse import Namespace
 from collections.abc import Iterator
-from typing import Any
 
 from eviction.cli.client import NotAskedError
 from eviction.cli.local_files import ASKED, LocalFiles
@@ -13,14 +10,15 @@ from eviction.cli.parser import OUTPUT
 from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
 from eviction.records.json_shapes import shortened
-from eviction.wording.explain import lead_sentence
-from eviction.wording.tables import (
+from eviction.types import Json
+from eviction.wording.explain import (
     BELOW_OURS,
     COMING,
     NOTHING_IS_REMOVED,
     amount,
     conditions_in_words,
     layout_in_words,
+    lead_sentence,
     needed_in_words,
     promised_in_words,
     table,
@@ -32,7 +30,7 @@ OPTIONS = OUTPUT
 GONE = {"--history": "reclaimd history shows the passes and removals that were kept"}
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 2 usage; 3 no daemon answers.
 
     Example: reclaimd status -o json
@@ -45,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
+def lines(status: Json, width: int | None = None) -> list[str]:
     """The answer for people."""
     observed = {observation["signal"]: observation for observation in status["observations"]}
     rows = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]]
@@ -99,7 +97,7 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     return [*shown, *(table(passes, width) if len(passes) > 1 else ["no passes yet"])]
 
 
-def ahead_lines(status: dict[str, Any]) -> Iterator[str]:
+def ahead_lines(status: Json) -> Iterator[str]:
     """What filesystems will take and statvfs does not show."""
     for seen in status["observations"]:
         if promised := seen.get("promised"):
@@ -109,7 +107,7 @@ def ahead_lines(status: dict[str, Any]) -> Iterator[str]:
             yield f"{threshold['signal']}: {needed_in_words(needed)}"
 
 
-def function_lines(functions: dict[str, Any], width: int | None = None) -> list[str]:
+def function_lines(functions: Json, width: int | None = None) -> list[str]:
     """What each reclaim function has done since the daemon started; empty before the first call."""
     rows = [["FUNCTION", "CALLS", "REMOVED", "FREED", "INODES", "SECONDS", "LAST CALL"]]
     for name, total in functions.items():

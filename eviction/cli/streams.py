@@ -1,7 +1,5 @@
 """What a command writes on stdout and stderr."""
 
-from __future__ import annotations
-
 import sys
 
 

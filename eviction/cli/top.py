@@ -8,9 +8,6 @@ Otherwise conditions, what keeps the daemon from removing, and the signals come 
 high for the terminal is left out at the end.
 """
 
-from __future__ import annotations
-
-import argparse
 import os
 import select
 import shutil
@@ -18,6 +15,7 @@ import sys
 import termios
 import time
 import tty
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -39,7 +37,7 @@ SECOND_SCREEN = "\x1b[?1049h\x1b[?25l"
 FIRST_SCREEN = "\x1b[?25h\x1b[?1049l"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     seconds = number(
         "be a number of seconds between 0.05 and 3600", read=float, least=0.05, most=3600
     )
@@ -49,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("--count", metavar="N", type=screens, help="end after N screens (0: never)")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 2 usage; 3 no daemon answers at the start. Bars and keys need Rich, and 24 lines of
     80 columns: pip install 'reclaimd[ui]'.
 

@@ -1,7 +1,5 @@
 """The screen of `reclaimd top` and its keys, with Rich, which the extra `ui` installs."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from contextlib import suppress
@@ -15,9 +13,10 @@ from eviction.cli.client import Client, NotAskedError
 from eviction.cli.output import wrap_lines
 from eviction.cli.status import lines
 from eviction.printable import escaped
-from eviction.records.json_shapes import Json, shortened
+from eviction.records.json_shapes import shortened
+from eviction.types import Json
 from eviction.wording.bars import bar, sparkline
-from eviction.wording.tables import table
+from eviction.wording.explain import table
 from signals.quantity import format_bytes, format_duration
 from signals.types import INODES_FREE
 

@@ -4,10 +4,8 @@
 Does not cover: the program, which is removed as it was installed.
 """
 
-from __future__ import annotations
-
-import argparse
 import os
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import suppress
 from glob import glob
@@ -24,7 +22,7 @@ OPTIONS = {**ROOT, "--purge": "also configuration, records and ballast"}
 OF_THE_OPERATOR = ("/etc", "/var/lib")  # in each a directory `reclaimd`
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 1 a file cannot be removed; 2 somebody else may write below the root.
 
     Example: reclaimd uninstall --root /srv/look

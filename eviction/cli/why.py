@@ -2,13 +2,11 @@
 the history, how it was removed. Read-only.
 """
 
-from __future__ import annotations
-
-import argparse
-from collections.abc import Callable, Iterable, Mapping
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from itertools import chain
-from typing import Any, Literal, TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 from eviction.cli.client import NotAskedError
 from eviction.cli.history import is_about, regret_sentence
@@ -22,7 +20,6 @@ from eviction.records.json_shapes import (
     LEFT_OUT,
     Count,
     Document,
-    Json,
     LeftOut,
     Time,
     Versioned,
@@ -30,7 +27,7 @@ from eviction.records.json_shapes import (
 )
 from eviction.records.pass_json import OutcomeJson, pass_json
 from eviction.records.regret import ImageRegretJson, images_of, removals_of
-from eviction.types import EvictionError
+from eviction.types import EvictionError, Fields, Json
 from eviction.wording.explain import frees_in_words, in_words, reason_in_words
 from reclaim.types import Result, Rule
 from signals.quantity import format_bytes, format_duration
@@ -80,12 +77,12 @@ class WhyJson(Versioned):
     """The images with that name that were removed, and how often they came back."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     text = "an image, container or pod: part of its name, or the start of its id"
     parser.add_argument("name", metavar="NAME", help=text)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 1 there is no such object, or no longer; 2 usage, or a configuration that cannot be
     used while no daemon answers; 3 no runtime; 4 no reading.
 
@@ -144,9 +141,7 @@ def objects_of(planned: Json, name: str) -> list[Json]:
     ]
 
 
-def named(
-    objects: Iterable[Found], name: str, shown: Callable[[Found], Mapping[str, Any]]
-) -> list[Found]:
+def named(objects: Iterable[Found], name: str, shown: Callable[[Found], Fields]) -> list[Found]:
     """Those with this name. `shown`: gives name and id.
 
     `name`: part of the name, or at least the first eight characters of the id. If it is the whole

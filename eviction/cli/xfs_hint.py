@@ -1,8 +1,6 @@
 """`reclaimd xfs-hint`: has XFS allocate in units of a fixed size below the node's directories."""
 
-from __future__ import annotations
-
-import argparse
+from argparse import ArgumentParser, Namespace
 
 from eviction.cli.local_node import LocalNode
 from eviction.cli.options import reading
@@ -27,7 +25,7 @@ def read_size(text: str) -> int:
     return read_extent_size(text)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     which = (
         "for what is made below it from now on; default: the kubelet's pods, their logs, and the"
         " runtime's snapshots or layers"
@@ -37,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", type=reading(read_size), default="1m", metavar="SIZE", help=size)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Exit 0; 1 a directory is refused, or the runtime's is not known; 2 usage or configuration.
 
     Example: reclaimd xfs-hint --dry-run

@@ -13,8 +13,6 @@ a kubelet configuration they are its defaults on Linux. An entry of our own maps
 inherited threshold of its signal, and gets no margin.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Mapping, Sequence
@@ -63,7 +61,7 @@ from eviction.configuration.threshold_config import FieldError, parse_threshold_
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import BUILT_IN, Rows
 from eviction.decision.synchronize import EvictionConfig
-from eviction.types import API_VERSION, Threshold, ThresholdValue
+from eviction.types import API_VERSION, Fields, Json, Threshold, Thresholds, ThresholdValue
 from reclaim.kubelet.client import InvalidEndpoint, KubeletEndpoint
 from reclaim.kubelet.versions import NEWEST, KubeletVersion
 from reclaim.workers import in_time
@@ -109,14 +107,14 @@ class Configuration(ConfigurationFile):
 
     model_config = ConfigDict(defer_build=True)  # its values are already checked
 
-    thresholds: tuple[Threshold, ...]
+    thresholds: Thresholds
     left_to_kubelet: tuple[tuple[str, str], ...]
     rows: Rows
     kubelet: KubeletConfiguration | None
     kubelet_remark: str
     kubelet_version: KubeletVersion
     kubelet_access: KubeletAccess | None
-    effective: Mapping[str, Any]
+    effective: Fields
     origins: Mapping[str, str]
 
     @property
@@ -157,7 +155,7 @@ class _Written(NamedTuple):
     origin: str
 
 
-_Layer = Mapping[str, Any]
+_Layer = Fields
 """A document with `_Written` in place of each value. A null removes what is below."""
 
 
@@ -187,7 +185,7 @@ def _origin(layer: _Layer, name: str, key: str | None = None) -> str:
 def load(
     path: str | None,
     environment: Mapping[str, str],
-    flags: Mapping[str, Any],
+    flags: Fields,
     *,
     directory: str | None = None,
     root: str | None = None,
@@ -249,7 +247,7 @@ def _files(path: str | None, directory: str | None) -> list[str]:
         raise ConfigurationError(f"{directory}: cannot be read: {error.strerror}") from None
 
 
-def _own(document: Mapping[str, Any], name: str) -> _Layer:
+def _own(document: Fields, name: str) -> _Layer:
     """The values of a source of ours.
 
     A transition period of 0 counts as not set, as in the kubelet
@@ -274,7 +272,7 @@ def _own(document: Mapping[str, Any], name: str) -> _Layer:
     return layer
 
 
-def _defaults(own: Mapping[str, Any], has_runtime: bool) -> dict[str, Any]:
+def _defaults(own: Fields, has_runtime: bool) -> Json:
     """Every field with its default, as it would be written."""
     defaults = {
         name: field.get_default(call_default_factory=True) for name, field in FIELDS.items()
@@ -287,7 +285,7 @@ def _defaults(own: Mapping[str, Any], has_runtime: bool) -> dict[str, Any]:
     return defaults
 
 
-def _inherited(kubelet: KubeletConfiguration, has_runtime: bool) -> dict[str, Any]:
+def _inherited(kubelet: KubeletConfiguration, has_runtime: bool) -> Json:
     """The kubelet's settings that our own sources may override.
 
     The maps of thresholds, unless there is no runtime and so no kubelet; and fields of ours that
@@ -356,7 +354,7 @@ def _configuration(
     )
 
 
-def _by_field(layers: _Layer, effective: Mapping[str, Any]) -> dict[str, str]:
+def _by_field(layers: _Layer, effective: Fields) -> dict[str, str]:
     """The source of each value in force; the keys of a map are `field.key`."""
     return {
         name if key is None else f"{name}.{key}": _origin(layers, name, key)
@@ -365,7 +363,7 @@ def _by_field(layers: _Layer, effective: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _read(document: Mapping[str, Any]) -> ConfigurationFile:
+def _read(document: Fields) -> ConfigurationFile:
     """The values of a document whose types are checked.
 
     Raises FieldError for a text that its field does not take.

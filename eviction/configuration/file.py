@@ -21,7 +21,7 @@ from eviction.configuration.models import read_as, setting
 from eviction.configuration.strict_yaml import StrictModel, quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET, read_margin, read_percent
 from eviction.decision.reclaim_table import BUILT_IN, RowEntry
-from eviction.types import API_VERSION, ThresholdValue
+from eviction.types import API_VERSION, Fields, ThresholdValue
 from reclaim.images.keep_list import KeepList, parse_keep_list
 from signals.types import (
     AVAILABLE,
@@ -116,7 +116,7 @@ class _Kind(NamedTuple):
 
     needed: tuple[str, ...]
     allowed: tuple[str, ...]
-    defaults: Mapping[str, Any]
+    defaults: Fields
 
 
 _ON_NODEFS = {"frees": FilesystemRole.NODEFS}

@@ -12,8 +12,6 @@ that names no configuration accepts the daemon's.
 Does not cover: reading the files (`effective`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

@@ -22,11 +22,9 @@ Which file: the one that our own configuration names; else the files and flags t
 process was started with (`find_kubelet`); else the usual file.
 """
 
-from __future__ import annotations
-
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -51,7 +49,7 @@ from eviction.configuration.threshold_config import (
     ParsedThresholds,
     parse_threshold_config,
 )
-from eviction.types import EvictionError
+from eviction.types import EvictionError, Fields, Json
 from reclaim.kubelet.versions import (
     DROP_INS_REMOVE,
     MERGES_DEFAULTS,
@@ -127,7 +125,7 @@ class KubeletConfiguration(KubeletFields):
 
     name: str
     """Of the file."""
-    settings: Mapping[str, Any]
+    settings: Fields
     """The fields that are set, as written, and its default thresholds."""
     thresholds: ParsedThresholds
     root_directory: str = ""
@@ -144,12 +142,12 @@ class KubeletConfiguration(KubeletFields):
 KUBELETS_FIELDS = {str(field.alias): field for field in KubeletFields.model_fields.values()}
 
 
-def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merged(documents: Sequence[Fields]) -> Json:
     """The documents merged in order, each as a JSON merge patch (RFC 7386).
 
     Maps are merged by key, everything else is replaced; null removes a key.
     """
-    result: dict[str, Any] = {}
+    result: Json = {}
     for document in documents:
         for key, value in document.items():
             held = result.get(key)
@@ -165,7 +163,7 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 LEFT_OUT = frozenset({"imageServiceEndpoint", "tlsCertFile"})
 
 
-def as_fields(document: Mapping[str, Any]) -> dict[str, Any]:
+def as_fields(document: Fields) -> Json:
     """The fields that are read in what a kubelet has merged, as Go's encoding/json finds them.
 
     It goes in the order of the keys, capitals first. A key in other capitals is the field as well;
@@ -173,7 +171,7 @@ def as_fields(document: Mapping[str, Any]) -> dict[str, Any]:
     nothing sets, except for `LEFT_OUT`: so a key that comes before such a field's own loses.
     """
     names = {name.casefold(): name for name in KUBELETS_FIELDS}
-    fields: list[dict[str, Any]] = []
+    fields: list[Json] = []
     for key, value in sorted(document.items()):
         name = names.get(key.casefold(), "")
         if name and (key >= name or name in LEFT_OUT or isinstance(value, dict)):
@@ -203,7 +201,7 @@ def kubelets_drop_ins(directory: str) -> Iterator[str]:
 def read_kubelet_configuration(
     path: str,
     directory: str = "",
-    flags: Mapping[str, Any] = MappingProxyType({}),
+    flags: Fields = MappingProxyType({}),
     *,
     version: KubeletVersion = NEWEST,
 ) -> KubeletConfiguration:
@@ -228,12 +226,12 @@ def read_kubelet_configuration(
 
 
 def settings_in(
-    file: dict[str, Any],
-    drop_ins: Sequence[dict[str, Any]],
-    flags: Mapping[str, Any],
+    file: Json,
+    drop_ins: Sequence[Json],
+    flags: Fields,
     *,
     version: KubeletVersion,
-) -> dict[str, Any]:
+) -> Json:
     """The fields that are read, as a kubelet of this version has them; types are not checked.
 
     Without `evictionHard` the file has the defaults, else the map as written, even if empty;
@@ -263,11 +261,11 @@ def settings_in(
 
 
 def kubelet_configuration(
-    file: dict[str, Any],
+    file: Json,
     name: str,
-    drop_ins: Sequence[dict[str, Any]] = (),
+    drop_ins: Sequence[Json] = (),
     *,
-    flags: Mapping[str, Any] = MappingProxyType({}),
+    flags: Fields = MappingProxyType({}),
     version: KubeletVersion = NEWEST,
 ) -> KubeletConfiguration:
     """The effective settings from the documents of a file and its drop-ins, and from flags.
@@ -320,7 +318,7 @@ class KubeletProcess(NamedTuple):
     config: str
     config_dir: str
     root_dir: str
-    flags: Mapping[str, Any]
+    flags: Fields
     parent: int
 
 
@@ -369,7 +367,7 @@ def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
 
 
 def kubelet_of_node(
-    own: Mapping[str, Any], root: str | None, version: KubeletVersion
+    own: Fields, root: str | None, version: KubeletVersion
 ) -> tuple[KubeletConfiguration | None, str]:
     """The configuration of the node's kubelet, and a sentence about the search, or empty.
 
@@ -428,7 +426,7 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
     ignored = ""
     for pid in processes(proc):
         try:
-            process = _kubelet_at(os.path.join(proc, str(pid)))
+            process = _kubelet_at(f"{proc}/{pid}")
         except OSError:  # it has ended
             continue
         except (_LeftAloneError, ValueError, KeyError, ConfigurationError) as error:
@@ -464,9 +462,7 @@ def _kubelet_at(entry: str) -> KubeletProcess | None:
     config, config_dir, root_dir = (
         _absolute(entry, given[name][-1] if name in given else "") for name in PATHS
     )
-    if config and not (
-        _same(f"{os.path.join(entry, 'root')}{config}", config) and os.path.exists(config)
-    ):
+    if config and not (_same(f"{entry}/root{config}", config) and os.path.exists(config)):
         raise _LeftAloneError(f"its {config} is not visible here")
     if config_dir and not os.path.lexists(config_dir):
         raise _LeftAloneError(f"its {config_dir} is not visible here")
@@ -487,7 +483,7 @@ def _parent_if_of_node(entry: str) -> int:
     if len(status.get("NSpid", "1")) > 1:
         raise _LeftAloneError("it runs in a PID namespace of its own")
     try:
-        executable = os.readlink(os.path.join(entry, "exe")).removesuffix(" (deleted)")
+        executable = os.readlink(f"{entry}/exe").removesuffix(" (deleted)")
         if os.path.basename(executable) != NAME:
             raise _LeftAloneError(f"its executable is {executable}")
     except PermissionError:
@@ -496,7 +492,7 @@ def _parent_if_of_node(entry: str) -> int:
             raise _LeftAloneError(
                 f"its executable may not be read, and it does not run in {SERVICE}"
             ) from None
-    if not _same(os.path.join(entry, "root"), "/"):
+    if not _same(f"{entry}/root", "/"):
         raise _LeftAloneError("it has another root directory")
     return int(status["PPid"][0])
 
@@ -512,7 +508,7 @@ def _value_of(field: str, values: Sequence[str]) -> Any:
     if not isinstance(default, dict):
         return values[-1]
     operator = "<" if field in ("evictionHard", "evictionSoft") else "="
-    pairs: dict[str, Any] = {}
+    pairs: Json = {}
     for value in values:
         pairs |= parse_pairs(NAME, value, operator)
     if field == "featureGates":  # by Go's ParseBool, with which this kubelet has started
@@ -568,7 +564,7 @@ def _read(entry: str, name: str) -> bytes:
 
     Raises OSError; ValueError if it is longer than any command line should be.
     """
-    path = os.path.join(entry, name)
+    path = f"{entry}/{name}"
     with open(path, "rb") as file:
         data = file.read(LARGEST_COMMAND_LINE_BYTES + 1)
     if len(data) > LARGEST_COMMAND_LINE_BYTES:

@@ -4,8 +4,6 @@ The program loads no pydantic plugins: `eviction.__main__` switches them off bef
 imported. In other processes, such as a test suite, they stay on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any
 

@@ -24,8 +24,6 @@ In all of them, files over 1 MiB are rejected, and what is nested deeper than 50
 a million values, which only aliases can do.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 import os
@@ -42,12 +40,12 @@ from pydantic import ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
 from eviction.configuration.models import Model, name_in_file
-from eviction.types import EvictionError
+from eviction.types import EvictionError, Json
 from reclaim.trust import file_refusal
 from reclaim.workers import in_time
 from signals.quantity import format_bytes
 
-Parse = Callable[[str, str], dict[str, Any]]
+Parse = Callable[[str, str], Json]
 """Makes a mapping of the text of a file, whose name messages begin with.
 
 Raises ConfigurationError.
@@ -134,7 +132,7 @@ class _Loader(yaml.SafeLoader):
             return [self.value(item, depth + 1) for item in node.value]
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node)
-        mapping: dict[str, Any] = {}
+        mapping: Json = {}
         for key_node, value_node in node.value:
             for key, value in self._entries(key_node, value_node, depth + 1):
                 if key in mapping and not self.key_twice:
@@ -220,7 +218,7 @@ class _FileLoader(_DropInLoader):
     key_twice = True
 
 
-def _parse(text: str, name: str, *, loads: type[_Loader]) -> dict[str, Any]:
+def _parse(text: str, name: str, *, loads: type[_Loader]) -> Json:
     try:
         loader = loads(text)
         document = loader.value(loader.get_node()) if loader.check_node() else None
@@ -255,7 +253,7 @@ def read_document(
     parse: Parse = parse_document,
     *,
     trusted_only: bool = True,
-) -> dict[str, Any]:
+) -> Json:
     """The mapping in a YAML file; empty for an empty file. Raises ConfigurationError.
 
     `trusted_only`: reject a file that anyone but root or our own user may write or replace.
@@ -288,7 +286,7 @@ def read_document(
 
 def read_document_of(
     api_version: str, kind: str, path: str, *, parse: Parse = parse_document
-) -> dict[str, Any]:
+) -> Json:
     """The mapping in a YAML file with this `apiVersion` and `kind`. Raises ConfigurationError."""
     document = read_document(path, parse)
     for field, allowed in (("apiVersion", api_version), ("kind", kind)):
@@ -364,7 +362,7 @@ def unknown(what: str, name: str, allowed: Collection[str], *, otherwise: str) -
 def quoted(value: object) -> str:
     """A value for messages, as it would be written in YAML, cut to 60 characters."""
     text = _flow(value)
-    return text if len(text) <= 60 else text[:60] + "…"
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def _flow(value: object) -> str:

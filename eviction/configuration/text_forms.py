@@ -10,8 +10,6 @@ says; and zero is zero in any unit. In the kubelet's own file such a number is l
 one worth a warning (`wording.configuration_warnings`).
 """
 
-from __future__ import annotations
-
 import math
 import posixpath
 import re
@@ -25,7 +23,7 @@ from eviction.configuration.models import read_as
 from eviction.configuration.strict_yaml import quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET, read_value
 from eviction.configuration.threshold_config import read_duration as read_duration
-from eviction.types import Extent, ThresholdValue
+from eviction.types import Extent, Fields, ThresholdValue
 from reclaim.cri.client import socket_path
 from reclaim.kubelet.client import address_in
 from reclaim.types import ImageOrder
@@ -224,7 +222,7 @@ HealthzEndpoint = Annotated[tuple[str, int] | str | None, read_as(str, parse_hea
 WhetherOrAuto = Annotated[bool | Literal["auto"], read_as(Any, read_whether)]
 
 
-def bare_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def bare_numbers(document: Fields) -> Iterator[tuple[str, str]]:
     """What is not written as a mark, or without a unit: each with its field, and the end of a
     sentence."""
     for field, place, signal, value in _amounts(document):
@@ -235,7 +233,7 @@ def bare_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield field, f"{place}needs a unit, as in 10Gi or 10%, but it was {quoted(value)}"
 
 
-def _amounts(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Any]]:
+def _amounts(document: Fields) -> Iterator[tuple[str, str, str, Any]]:
     """The amounts in a document of any shape: field, place in it, signal, value."""
     yield "margin", "", AVAILABLE, document.get("margin")
     for field in ("evictionHard", "evictionSoft", "evictionMinimumReclaim", "reclaimTable"):

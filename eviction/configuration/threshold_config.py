@@ -22,13 +22,11 @@ Thresholds of containerfs never take effect as configured; see
 `decision.thresholds.update_container_fs_thresholds`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from eviction.types import EvictionError, Threshold, ThresholdValue
+from eviction.types import EvictionError, Threshold, Thresholds, ThresholdValue
 from signals.quantity import (
     DURATION_FORMS,
     PERCENTAGE_FORMS,
@@ -74,7 +72,7 @@ class FieldError(EvictionError, ValueError):
 class ParsedThresholds(NamedTuple):
     """The thresholds of the disk signals, and those of others."""
 
-    thresholds: tuple[Threshold, ...]
+    thresholds: Thresholds
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
     """(signal, value) as written, with ` (soft)` after the value of a soft one whose grace period
     is not 0."""
@@ -207,4 +205,4 @@ read_percent = partial(_read, shares=_SHARES, quantities=(lambda _: False, "a pe
 
 
 def _quoted(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:60] + "…")
+    return repr(text if len(text) <= 60 else f"{text[:60]}…")

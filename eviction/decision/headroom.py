@@ -15,8 +15,6 @@ The arithmetic of the interval is in `signals.interval`, the polls are in `signa
 what a pass does is in `eviction.engine.relief`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import NamedTuple

@@ -19,20 +19,18 @@ A configuration can replace rows, and adds rows for filesystems of its own (`Row
 called because of its signal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from eviction.decision.thresholds import filesystem_of_writable_layers
-from eviction.types import ThresholdValue
+from eviction.types import Row, ThresholdValue
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout, Signal
 
 BUILT_IN = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
 _C, _I = BUILT_IN
-RECLAIM_TABLE: Mapping[FsLayout | None, Mapping[FilesystemRole, tuple[str, ...]]] = {
+RECLAIM_TABLE: Mapping[FsLayout | None, Mapping[FilesystemRole, Row]] = {
     FsLayout.SINGLE: dict.fromkeys(KUBELET_ROLES, (_C, _I)),
     FsLayout.DEDICATED_IMAGEFS: {
         FilesystemRole.NODEFS: (),
@@ -62,7 +60,7 @@ Rows = Mapping[Signal, tuple[RowEntry, ...]]
 NO_ROWS: Rows = MappingProxyType({})
 
 
-def row(signal: Signal, layout: FsLayout | None, rows: Rows = NO_ROWS) -> tuple[str, ...]:
+def row(signal: Signal, layout: FsLayout | None, rows: Rows = NO_ROWS) -> Row:
     """The functions for a signal in a layout. A filesystem's bytes and inodes have the same
     built-in row. While the layout is unknown (None), the kubelet's signals have no row; signals of
     filesystems that the configuration adds have no built-in row at all.

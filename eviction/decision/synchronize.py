@@ -5,15 +5,13 @@
 logging. The same state and observations always give the same decision.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from eviction.decision import thresholds as rules
 from eviction.decision.reclaim_table import BUILT_IN, NO_ROWS, Rows, entries_of, row
-from eviction.types import Decision, NodeCondition, Threshold
+from eviction.types import Decision, NodeCondition, Row, Threshold, Thresholds
 from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
 
 
@@ -26,13 +24,13 @@ class EvictionConfig(NamedTuple):
     `rows`: those of the configuration, which replace the built-in ones.
     """
 
-    thresholds: tuple[Threshold, ...] = ()
+    thresholds: Thresholds = ()
     transition_period_seconds: float = 300.0
     longest_gap_seconds: float = math.inf
     rows: Rows = NO_ROWS
-    kubelets: tuple[Threshold, ...] | None = None
+    kubelets: Thresholds | None = None
 
-    def in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
+    def in_layout(self, layout: FsLayout | None) -> Thresholds:
         """The thresholds in force; those of containerfs are derived from the layout.
 
         The kubelet derives them once and uses them one pass late; here they follow every
@@ -40,21 +38,19 @@ class EvictionConfig(NamedTuple):
         """
         return rules.update_container_fs_thresholds(self.thresholds, layout)
 
-    def kubelets_in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
+    def kubelets_in_layout(self, layout: FsLayout | None) -> Thresholds:
         """The kubelet's own thresholds in a layout; none if they are unknown."""
         return rules.update_container_fs_thresholds(self.kubelets or (), layout)
 
-    def marks_to_watch(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
+    def marks_to_watch(self, layout: FsLayout | None) -> Thresholds:
         """The thresholds that none may pass unseen: those in force and the kubelet's."""
         return (*self.in_layout(layout), *self.kubelets_in_layout(layout))
 
-    def row(self, signal: Signal, observations: SignalObservations) -> tuple[str, ...]:
+    def row(self, signal: Signal, observations: SignalObservations) -> Row:
         """The names of the functions for a signal; none for the kubelet's without a layout."""
         return row(signal, observations.layout, self.rows)
 
-    def goal(
-        self, function: str, observations: SignalObservations
-    ) -> tuple[tuple[Threshold, ...], bool]:
+    def goal(self, function: str, observations: SignalObservations) -> tuple[Thresholds, bool]:
         """What a reclaim function has to clear: the thresholds in force that it can relieve; and
         whether it waits: if its row calls it only below a mark of its own that is lower than the
         threshold's, that mark counts."""
@@ -103,7 +99,7 @@ class ManagerState(NamedTuple):
     config: EvictionConfig
     first_observed_at: Mapping[Threshold, float] = {}
     pressure_last_observed_at: float = -math.inf
-    met: tuple[Threshold, ...] = ()
+    met: Thresholds = ()
     conditions: frozenset[NodeCondition] = frozenset()
     last_observations: Mapping[Signal, SignalObservation] = {}
     last_observed_at: float | None = None
@@ -182,8 +178,8 @@ def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
 
 
 def _ranked(
-    thresholds: tuple[Threshold, ...], config: EvictionConfig, observations: SignalObservations
-) -> tuple[Threshold, ...]:
+    thresholds: Thresholds, config: EvictionConfig, observations: SignalObservations
+) -> Thresholds:
     """In order of choice: those with a non-empty row first.
 
     None of the kubelet's while the layout is unknown. Pressure that no function relieves (on a

@@ -24,14 +24,12 @@ condition and blocks nothing.
 Thresholds that are configured for containerfs never take effect: they are derived.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from eviction.types import NodeCondition, Threshold
+from eviction.types import NodeCondition, Threshold, Thresholds
 from signals.types import (
     FilesystemRole,
     FsLayout,
@@ -57,7 +55,7 @@ def thresholds_met(
     *,
     enforce_min_reclaim: bool,
     ahead: bool = True,
-) -> tuple[Threshold, ...]:
+) -> Thresholds:
     """The thresholds whose mark is above the available amount, in the order given. `ahead`: a hard
     one is met, too, while less is available than is needed for what is coming."""
 
@@ -83,9 +81,7 @@ def is_coming(threshold: Threshold, observations: Observations) -> bool:
     return threshold.hard and mark <= observation.available < observation.needed
 
 
-def kubelets_met(
-    kubelets: Iterable[Threshold], observations: Observations
-) -> tuple[Threshold, ...]:
+def kubelets_met(kubelets: Iterable[Threshold], observations: Observations) -> Thresholds:
     """The thresholds of the kubelet's that are met, by what the filesystems show."""
     return thresholds_met(kubelets, as_shown(observations), enforce_min_reclaim=False)
 
@@ -127,7 +123,7 @@ def below_kubelets_marks(
 
 def thresholds_met_grace_period(
     first_observed: Mapping[Threshold, float], now: float
-) -> tuple[Threshold, ...]:
+) -> Thresholds:
     """The thresholds that have been met for their grace period; hard ones at once."""
     return tuple(
         threshold
@@ -138,7 +134,7 @@ def thresholds_met_grace_period(
 
 def thresholds_updated_stats(
     thresholds: Iterable[Threshold], observations: Observations, previous: Observations
-) -> tuple[Threshold, ...]:
+) -> Thresholds:
     """The thresholds whose signal has a newer reading than in the previous pass. `observations`:
     those that are not stale."""
     return tuple(
@@ -161,9 +157,7 @@ def deficit(threshold: Threshold, observations: Observations) -> Fraction:
     return Fraction(mark - observation.available, mark) if mark else Fraction(0)
 
 
-def by_priority(
-    thresholds: Iterable[Threshold], observations: Observations
-) -> tuple[Threshold, ...]:
+def by_priority(thresholds: Iterable[Threshold], observations: Observations) -> Thresholds:
     """The largest deficit relative to the mark first, then by signal, hard before soft."""
     return tuple(
         sorted(
@@ -177,9 +171,7 @@ def by_priority(
     )
 
 
-def unreadable(
-    observations: SignalObservations, thresholds: tuple[Threshold, ...]
-) -> tuple[Threshold, ...]:
+def unreadable(observations: SignalObservations, thresholds: Thresholds) -> Thresholds:
     """The thresholds whose filesystem could not be read. A filesystem that does not count inodes
     has no inode signal, which is not a failure."""
     roles = {unavailable.role for unavailable in observations.unavailable}
@@ -224,9 +216,7 @@ def filesystem_of_writable_layers(layout: FsLayout) -> FilesystemRole:
 
 
 @lru_cache(maxsize=16)  # asked at every step, always about the same
-def update_container_fs_thresholds(
-    thresholds: tuple[Threshold, ...], layout: FsLayout | None
-) -> tuple[Threshold, ...]:
+def update_container_fs_thresholds(thresholds: Thresholds, layout: FsLayout | None) -> Thresholds:
     """The thresholds with those of containerfs derived (kubelet, UpdateContainerFsThresholds).
 
     A containerfs threshold is a copy of that of the filesystem with the writable layers: imagefs if

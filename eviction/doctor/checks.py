@@ -4,8 +4,6 @@ findings about the facts. Pure.
 A check yields nothing about what is unknown, unless that itself is the problem.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Literal
@@ -13,8 +11,7 @@ from typing import Literal
 from eviction.configuration.effective import eviction_config
 from eviction.decision.thresholds import kubelets_met, thresholds_met
 from eviction.doctor.facts import BUILDKITD_TOML, Facts
-from eviction.records.json_shapes import Versioned, shortened
-from eviction.records.observations_json import timestamp
+from eviction.records.json_shapes import Versioned, shortened, timestamp
 from eviction.survey.filesystem_facts import FilesystemFacts, roles_by_device
 from eviction.wording.configuration_warnings import (
     Finding,
@@ -26,8 +23,7 @@ from eviction.wording.configuration_warnings import (
     risk,
     row_findings,
 )
-from eviction.wording.explain import later_than_kubelet, unreachable_sentences
-from eviction.wording.tables import against_its_mark
+from eviction.wording.explain import against_its_mark, later_than_kubelet, unreachable_sentences
 from reclaim.evidence.references import ImageIndex, images_in_use
 from reclaim.evidence.states import NO_TROUBLE
 from reclaim.images.keep_list import parse_keep_list

@@ -3,8 +3,6 @@
 `eviction.doctor.checks` judges it.
 """
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections.abc import Callable, Mapping
@@ -12,25 +10,29 @@ from contextlib import suppress
 from functools import partial
 from glob import iglob
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from eviction.configuration.effective import Configuration, eviction_config
 from eviction.engine.node import Node
 from eviction.records.store import why_unusable
 from eviction.surface.control_client import NotAskedError, ask
 from eviction.surface.xfs_hints import usual_directories
-from eviction.survey.caches import USUAL_PLACES, Cache, caches_below
 from eviction.survey.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
-from eviction.survey.space import CONTENT, SNAPSHOTTER
-from eviction.survey.trees import TimeLimit
-from eviction.types import Threshold
+from eviction.survey.space import CONTENT, SNAPSHOTTER, USUAL_PLACES, Cache, TimeLimit, caches_below
+from eviction.types import Fields, Thresholds
 from reclaim.cri.client import socket_path
 from reclaim.cri.containers_storage import IMAGES
 from reclaim.evidence.references import images_in_use
 from reclaim.evidence.states import Distrust, is_pod_uid
 from reclaim.kubelet.pull_records import NOT_READ, PullRecords
-from reclaim.services import RuntimeVersion
-from reclaim.types import ContainerState, ImageRecord, Listing, PodSandboxState, RuntimeUnavailable
+from reclaim.types import (
+    ContainerState,
+    ImageRecord,
+    Listing,
+    PodSandboxState,
+    RuntimeUnavailable,
+    RuntimeVersion,
+)
 from reclaim.workers import in_time
 from reclaim.xfs_hint import inherited_hint
 from signals.clock import LATE_SECONDS
@@ -86,7 +88,7 @@ class Facts(NamedTuple):
     one."""
     caches: tuple[Cache, ...]
     """Those from which no function removes."""
-    buildkitd: Mapping[str, Any]
+    buildkitd: Fields
     """BuildKit's configuration; empty if there is none, or it cannot be read."""
     runtime: Runtime
     runtime_problem: str
@@ -115,13 +117,13 @@ class Facts(NamedTuple):
     """Why there can be no history."""
     daemon_problem: str
     """Why no daemon answers."""
-    daemon: Mapping[str, Any]
+    daemon: Fields
     """Its answer to `status`; empty if there is none."""
     installed: bool
     """Whether systemd has a unit for the daemon."""
 
     @property
-    def thresholds(self) -> tuple[Threshold, ...]:
+    def thresholds(self) -> Thresholds:
         """Those in force."""
         return eviction_config(self.configuration).in_layout(self.observations.layout)
 
@@ -203,7 +205,7 @@ def _ask_runtime(node: Node) -> Runtime:
     )
 
 
-def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
+def _ask_daemon(control_socket: str) -> tuple[str, Fields]:
     """Why no daemon answers, or else its answer: only the daemon knows whether the pod directories
     were different before."""
     if not control_socket:
@@ -214,7 +216,7 @@ def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
         return str(error), {}
 
 
-def _toml(path: str) -> Mapping[str, Any]:
+def _toml(path: str) -> Fields:
     try:
         return tomllib.loads(in_time(Path(path).read_text))
     except (OSError, ValueError):
@@ -223,7 +225,7 @@ def _toml(path: str) -> Mapping[str, Any]:
 
 def _caches(node: Node) -> tuple[Cache, ...]:
     configuration = node.configuration
-    pods = os.path.join(configuration.root_directory, "pods")
+    pods = f"{configuration.root_directory}/pods"
     named = [path for entry in configuration.functions for path in entry.caches]
     limit = TimeLimit(node.disk_survey.workers, node.clock, CACHES_SECONDS)
     return caches_below((pods, *USUAL_PLACES), named, limit)
@@ -260,7 +262,7 @@ def _snapshotters(imagefs: str | None) -> tuple[Mapping[str, int], int | None]:
         for name in _listed(root)
         if name.startswith(SNAPSHOTTER)
     }
-    return snapshots, answer_of(lambda: filesystem_id(os.path.join(root, CONTENT)), None)
+    return snapshots, answer_of(lambda: filesystem_id(f"{root}/{CONTENT}"), None)
 
 
 def held_by_stopped_pods(listing: Listing, pods: str) -> str:
@@ -291,7 +293,7 @@ def held_by_stopped_pods(listing: Listing, pods: str) -> str:
 
 
 def _has_volumes(directory: str) -> bool:
-    return any(_listed(os.path.join(directory, plugin)) for plugin in _listed(directory))
+    return any(_listed(f"{directory}/{plugin}") for plugin in _listed(directory))
 
 
 def _unwritable(configuration: Configuration) -> dict[str, str]:

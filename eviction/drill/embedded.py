@@ -4,30 +4,33 @@ No measured time comes from the daemon: the observer reads the filesystems every
 runtime records when it really removed something.
 """
 
-from __future__ import annotations
-
 import math
-import os
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from grpc import StatusCode
 
 from eviction.configuration.effective import Configuration, load
 from eviction.drill.embedded_node import EmbeddedNode
-from eviction.drill.growers import Bytes, Files, Grower
 from eviction.drill.judge import DrillResult, judge, would_start
 from eviction.drill.measurements import MeasuredRemoval
 from eviction.drill.observer import Limits, Observation, take_inventory
+from eviction.drill.runtime import EmbeddedServer, Failpoint, first_half
 from eviction.drill.scenario import Fault, FaultAction, ImageSpec, Pressure
-from eviction.drill.schedule import FaultOccurrence, PressureSchedule, Schedule
-from eviction.drill.server import EmbeddedServer, Failpoint, first_half
+from eviction.drill.schedule import (
+    Bytes,
+    FaultOccurrence,
+    Files,
+    Grower,
+    PressureSchedule,
+    Schedule,
+)
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.surface.daemon import Daemon
+from eviction.types import Json
 from eviction.wording.log import Log
 from reclaim.cri.inventory import retried
 from reclaim.images.records import ImageRecords
@@ -38,7 +41,7 @@ LONGEST_SECONDS = 60.0
 SHORTEST_WAIT_SECONDS = 3.0  # wait at least this long for relief that does not come
 CONDITION_SLACK_SECONDS = 1.0  # wait this much longer than a condition may last
 
-FAULTS: Mapping[FaultAction, tuple[str, dict[str, Any]]] = {
+FAULTS: Mapping[FaultAction, tuple[str, Json]] = {
     "fail": ("fails ({code})", {"acts": False}),
     "act-then-fail": ("acts and then fails ({code})", {}),
     "pretend": ("does nothing and reports success", {"acts": False, "code": None}),
@@ -149,11 +152,11 @@ def grower_on(node: EmbeddedNode, pressure: Pressure, number: int) -> Grower:
             return Pulls(node=node, image=pressure.image, path="", **options)
         case "writable":
             layer = node.runtime.writable_layer(node.containers[pressure.pod])
-            path = os.path.join(layer, "grown")
+            path = f"{layer}/grown"
         case "log":
             path = node.log_files[pressure.pod]
         case _:
-            path = os.path.join(node.disk(pressure.where), "grown", str(number))
+            path = f"{node.disk(pressure.where)}/grown/{number}"
     return (Files if pressure.counts_inodes else Bytes)(path=path, **options)
 
 

@@ -7,8 +7,6 @@ has ended. All other expectations depend on the images, pods and configuration o
 scenario, and are reported as not judged.
 """
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,14 +15,9 @@ from itertools import product
 from typing import NamedTuple
 
 from eviction.drill.measurements import Measurements, Objects, later
-from eviction.drill.scenario import (
-    CONTAINER,
-    INIT_CONTAINER,
-    Expectation,
-    PodSpec,
-)
+from eviction.drill.scenario import CONTAINER, INIT_CONTAINER, Expectation, PodSpec
 from eviction.types import NodeCondition
-from eviction.wording.tables import amount
+from eviction.wording.explain import amount
 from reclaim.types import Container, ContainerState, Kind
 from signals.quantity import format_duration
 from signals.types import Signal

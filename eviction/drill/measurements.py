@@ -5,8 +5,6 @@ the daemon. The drill reads the filesystems itself, and the embedded runtime rec
 it really removed and when.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +13,7 @@ from typing import NamedTuple
 from eviction.drill.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.json_shapes import Count, RoleName
 from eviction.records.passes import Pass
-from eviction.types import NodeCondition, Threshold
+from eviction.types import NodeCondition, Thresholds
 from signals.types import FsLayout, Signal, SignalObservations
 
 # the daemon may see a crossing and act before the observer's next reading
@@ -104,7 +102,7 @@ class Measurements:
     began_wall: float = 0.0
     filesystems: Sequence[MeasuredFilesystem] = ()
     samples: list[Sample] = field(default_factory=list)
-    thresholds: tuple[Threshold, ...] = ()
+    thresholds: Thresholds = ()
     observations: SignalObservations | None = None
     episodes: list[Episode] = field(default_factory=list)
     conditions: list[ConditionPeriod] = field(default_factory=list)

@@ -10,8 +10,6 @@ the next was removed in between. The filesystems of such a node are read every 2
 half minute of pressure and every 20 ms otherwise, so that it costs little to observe it for hours.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import threading
@@ -41,7 +39,7 @@ from eviction.records.listener import Listener
 from eviction.records.passes import Pass
 from eviction.surface.daemon import Daemon
 from eviction.survey.filesystem_facts import roles_by_device
-from eviction.types import Decision, NodeCondition, Threshold
+from eviction.types import Decision, NodeCondition, Thresholds
 from reclaim.cri.client import CriClient
 from reclaim.types import Container, Kind, PodSandboxState, RuntimeUnavailable
 from signals.types import FilesystemRole, FsLayout, FsStats, Signal, SignalObservations
@@ -67,7 +65,7 @@ class Observer(Measurements):
     thread only; `sample` may be called from any thread.
     """
 
-    def __init__(self, thresholds: Callable[[FsLayout | None], tuple[Threshold, ...]]):
+    def __init__(self, thresholds: Callable[[FsLayout | None], Thresholds]):
         super().__init__(thresholds=thresholds(None))
         self._thresholds = thresholds
         self._lock = threading.Lock()
@@ -114,7 +112,7 @@ class Observer(Measurements):
             if not met:
                 episode.relieved = seconds
 
-    def _has_risen(self, observations: SignalObservations, met: tuple[Threshold, ...]) -> bool:
+    def _has_risen(self, observations: SignalObservations, met: Thresholds) -> bool:
         """True if a signal that fell below its mark has risen from its lowest point since then."""
         risen = False
         below = {threshold.signal for threshold in met} | self._lowest.keys()

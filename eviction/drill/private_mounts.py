@@ -5,8 +5,6 @@ there. It cannot leave that namespace. The mounts end with the last process in i
 leaves only an empty directory.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -4,18 +4,15 @@ The daemon's own loop relieves the node in this process, or another component do
 is only observed. Everything is freed at the end, however the drill ends.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from contextlib import ExitStack, nullcontext
 
-from eviction.drill.growers import PREFIX, Bytes, Files, Grower
 from eviction.drill.judge import DrillResult, Response, judge_real
 from eviction.drill.observer import Limits, NodeObservation
 from eviction.drill.real_fill_plan import FillPlan
 from eviction.drill.scenario import Scenario
-from eviction.drill.schedule import PressureSchedule
+from eviction.drill.schedule import PREFIX, Bytes, Files, Grower, PressureSchedule
 from eviction.surface.daemon import Daemon
 from eviction.types import EvictionError
 from eviction.wording.log import Log

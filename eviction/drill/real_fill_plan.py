@@ -9,14 +9,12 @@ Covers: bytes and inodes, in one directory. Does not cover: logs, writable layer
 need a scenario's own pods and images; faults, which need the embedded runtime.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from eviction.drill.scenario import Pressure, Scenario, ScenarioError
 from eviction.types import Threshold
-from eviction.wording.tables import amount
+from eviction.wording.explain import amount
 from signals.types import FilesystemIdentity, Signal, SignalObservations
 
 RESERVE_DIVISOR = 100  # a hundredth of the filesystem is never filled

@@ -1,4 +1,4 @@
-"""A CRI v1 runtime as a state machine: messages in and out, without gRPC; one method per call.
+"""A CRI v1 runtime as a state machine: messages in and out; one method per call.
 
 It is a second implementation of the protocol, with containerd's rules, as measured on 1.6 and 2.x:
 
@@ -23,10 +23,15 @@ Layers and writable layers are real files, which statvfs sees and whose deletion
 
 The content does not compress and has no holes. A deletion creates no file, so it works with 0 bytes
 and 0 inodes free.
+
+The server serves it by gRPC on a unix socket: starting and stopping on one path, the status codes
+of errors, and failpoints. A call for which it has no method is UNIMPLEMENTED, as in a runtime that
+lacks it.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -34,22 +39,21 @@ import re
 import shutil
 import threading
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections import Counter, UserDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import grpc
 from google.protobuf.message import Message
+from grpc import StatusCode
 
 from eviction.drill.private_mounts import EmbeddedNodeError
+from eviction.types import Json
 from reclaim.cri import cri_pb2
-from reclaim.cri.convert import (
-    CONTAINER_NAME_LABEL,
-    POD_NAME_LABEL,
-    POD_NAMESPACE_LABEL,
-    UID_LABEL,
-)
+from reclaim.cri.convert import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.evidence.references import normalized, repository_of
 
 CONTENT = os.urandom(1 << 20)
@@ -61,7 +65,7 @@ Container: TypeAlias = cri_pb2.ContainerStatus
 Image: TypeAlias = cri_pb2.Image
 Sandbox: TypeAlias = cri_pb2.PodSandboxStatus
 Record = TypeVar("Record")
-_Fields: TypeAlias = dict[str, Any]
+_Fields: TypeAlias = Json
 
 
 class NotFoundError(EmbeddedNodeError):
@@ -123,8 +127,8 @@ class EmbeddedRuntime:
     def __post_init__(self) -> None:
         self.sandbox_image = normalized(self.sandbox_image)
         self._reported = [self.images_root, self.containers_root or self.images_root]
-        self._layers_root = os.path.join(self._reported[0], "layers")
-        self._writable_root = os.path.join(self._reported[1], "containers")
+        self._layers_root = f"{self._reported[0]}/layers"
+        self._writable_root = f"{self._reported[1]}/containers"
         os.makedirs(self._layers_root)
         os.makedirs(self._writable_root)
         self._lock = threading.Lock()
@@ -323,7 +327,7 @@ class EmbeddedRuntime:
 
     def writable_layer(self, container_id: str) -> str:
         """The directory of a container's writable layer."""
-        return os.path.join(self._writable_root, container_id)
+        return f"{self._writable_root}/{container_id}"
 
     def force_gc(self) -> None:
         """Frees at once what would be freed later."""
@@ -344,7 +348,7 @@ class EmbeddedRuntime:
                 os.mkdir(path)
                 for number in range(layer.files):
                     size_bytes = (layer.size_bytes + number) // layer.files
-                    write_file(os.path.join(path, f"{number:06x}"), size_bytes)
+                    write_file(f"{path}/{number:06x}", size_bytes)
                 self._count(path)
         except OSError:
             for layer in missing:
@@ -358,11 +362,11 @@ class EmbeddedRuntime:
         path = self.writable_layer(container_id)
         os.mkdir(path)
         if size_bytes:
-            write_file(os.path.join(path, "data"), size_bytes)
+            write_file(f"{path}/data", size_bytes)
         self._count(path)
 
     def _layer_path(self, layer: LayerSpec) -> str:
-        return os.path.join(self._layers_root, layer.digits)
+        return f"{self._layers_root}/{layer.digits}"
 
     def _count(self, path: str) -> None:
         """Counts what a directory of files takes."""
@@ -499,3 +503,195 @@ def copied(as_a: Any, record: Message, **others: str | int) -> Any:
         **{field.name: value for field, value in record.ListFields() if field.name in known}
         | others
     )
+
+
+_WORKERS = 32  # concurrent calls; threads start when needed, and a call that hangs occupies one
+_TICK_SECONDS = 0.005
+
+_Answer = TypeVar("_Answer")
+
+
+class Method(NamedTuple):
+    """A method, its messages, and the function that answers it."""
+
+    name: str
+    request: type[Message]
+    answer: type[Message]
+    function: Callable[[Any], Message]
+
+
+# ---- failpoints
+
+
+@dataclass(kw_only=True)
+class Failpoint:
+    """What happens to the next `times` calls (None: to all): a call starts `seconds` late (None:
+    when the failpoint is deleted or replaced), acts or does nothing (`acts`), and gets a wrong
+    answer (`change` makes it of the true one), an error (`code`), or, with both, the wrong
+    answer and then the error."""
+
+    acts: bool = True
+    seconds: float | None = 0.0
+    change: Callable[[Any], Any] | None = None
+    code: StatusCode | None = None
+    message: str = ""
+    times: int | None = None
+
+
+def first_half(answer: Any) -> Any:
+    """A copy of the answer with the first half of its list."""
+    changed = copy.deepcopy(answer)
+    for known, entries in changed.ListFields():
+        if known.name != "info" and hasattr(entries, "add"):
+            del entries[(len(entries) + 1) // 2 :]
+    return changed
+
+
+@dataclass(eq=False)
+class InjectedError(Exception):
+    """A call ends with the error `code` and `message`.
+
+    `partial`: what is sent before the error, or None.
+    """
+
+    code: StatusCode
+    message: str
+    partial: Any = None
+
+
+class Failpoints(UserDict[str, Failpoint]):
+    """The faults in force for each method of a runtime.
+
+        server.failpoints["RemoveImage"] = Failpoint(code=StatusCode.UNAVAILABLE, times=2)
+        server.failpoints["ListContainers"] = Failpoint(seconds=None)
+        del server.failpoints["ListContainers"]          # releases the calls that hang
+
+    Setting one releases the calls that hang at the one before; one that is used up stays in the
+    mapping without effect.
+    """
+
+    closed = False
+    """True: calls that hang do nothing and fail, as if their server died."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+
+    def apply(self, method: str, act: Callable[[], _Answer], empty: _Answer) -> _Answer:
+        """Executes one call of a method with `act`, under the fault that applies.
+
+        `empty` is the answer if it does nothing.
+        Raises InjectedError if the fault makes the call fail, and everything that `act` raises.
+        """
+        arrived = time.monotonic()
+        action = self._arrive(method)
+        if action is None:
+            return act()
+        while self._in_force(method, action) and (
+            action.seconds is None or time.monotonic() < arrived + action.seconds
+        ):
+            if self.closed:
+                raise InjectedError(StatusCode.UNAVAILABLE, "the server stopped")
+            time.sleep(_TICK_SECONDS)
+        answer = act() if action.acts else empty
+        if action.change is not None:
+            answer = action.change(answer)
+        if action.code is not None:
+            partial_answer = None if action.change is None else answer
+            raise InjectedError(action.code, action.message, partial_answer)
+        return answer
+
+    def _arrive(self, method: str) -> Failpoint | None:
+        """A call arrives. Returns the fault that applies to it."""
+        with self._lock:
+            action = self.data.get(method)
+            if action is not None and action.times is not None:
+                action.times -= 1
+                return action if action.times >= 0 else None
+            return action
+
+    def _in_force(self, method: str, action: Failpoint) -> bool:
+        return self.data.get(method) is action
+
+
+# ---- the server
+
+
+class EmbeddedServer(grpc.GenericRpcHandler):
+    """Serves a runtime on a unix socket from `start` to `stop`.
+
+    `failpoints` has the faults of its methods; they survive a restart, as all state of the runtime
+    does. `socket_path` has at most 107 bytes, in a directory that exists. It should not be on the
+    filesystem under test, where without a free inode no socket can be made.
+    """
+
+    largest_answer_bytes = 256 << 20
+    """Larger answers fail with RESOURCE_EXHAUSTED."""
+
+    def __init__(self, runtime: EmbeddedRuntime, socket_path: str) -> None:
+        self.runtime = runtime
+        self.socket_path = os.path.abspath(socket_path)
+        self.target = f"unix:{self.socket_path}"  # the address for `grpc.insecure_channel`
+        self.failpoints = Failpoints()
+        self._serving = ExitStack()
+
+    def start(self) -> None:
+        """Starts to listen. Raises EmbeddedNodeError if the socket cannot be made."""
+        with ExitStack() as serving:
+            workers = serving.enter_context(ThreadPoolExecutor(_WORKERS, "embedded-cri"))
+            limit = ("grpc.max_send_message_length", self.largest_answer_bytes)
+            server = grpc.server(workers, [self], options=[limit])
+            serving.callback(lambda: server.stop(grace=None).wait())
+            try:
+                server.add_insecure_port(self.target)
+                # whoever can connect to a runtime's socket is root on the node
+                os.chmod(self.socket_path, 0o600)
+            except (OSError, RuntimeError) as caught:
+                raise EmbeddedNodeError(
+                    f"the embedded runtime cannot listen on {self.socket_path}: {caught}"
+                ) from caught
+            server.start()
+            self._serving = serving.pop_all()
+
+    def stop(self) -> None:
+        """Closes every connection, waits for every call, and removes the socket. Idempotent.
+
+        Calls that a failpoint holds up are dropped; every other call that has begun runs to its
+        end. What the runtime would free later it frees at once, so that no thread is left.
+        """
+        self.failpoints.closed = True
+        self._serving.close()
+        self.failpoints.closed = False
+        self.runtime.force_gc()
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """What answers a call, or None."""
+        call = handler_call_details.method.rpartition("/")[2]
+        request = getattr(cri_pb2, f"{call}Request", None)
+        if request is None or not hasattr(self.runtime, method_of(call)):
+            return None
+        answer = getattr(cri_pb2, f"{call}Response")
+        return self._handler(Method(call, request, answer=answer, function=self.runtime.answer))
+
+    def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
+        def answers(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
+            try:
+                yield self.failpoints.apply(
+                    method.name, lambda: method.function(request), method.answer()
+                )
+            except InjectedError as error:
+                if error.partial is not None:
+                    yield error.partial
+                context.abort(error.code, error.message)
+            except NotFoundError as error:
+                context.abort(StatusCode.NOT_FOUND, str(error))
+            except (EmbeddedNodeError, OSError) as error:
+                context.abort(StatusCode.UNKNOWN, str(error))
+
+        # On the wire a unary answer is a stream of one message, and only a stream can send a
+        # message and then an error.
+        return grpc.unary_stream_rpc_method_handler(
+            answers,
+            request_deserializer=method.request.FromString,
+            response_serializer=lambda answer: answer.SerializeToString(),
+        )

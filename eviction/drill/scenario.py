@@ -7,8 +7,6 @@ the first problem, with one sentence that names the file and the field. `docs/dr
 is a guide with an example.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +40,7 @@ from eviction.configuration.text_forms import (
 )
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.shipped import shipped
+from eviction.types import Fields, Json
 from reclaim.cri.status import Code as CallCode
 from signals.quantity import DURATION_PATTERN, QUANTITY_PATTERN, Percentage, parse_percentage
 from signals.types import (
@@ -172,7 +171,7 @@ class FunctionSpec(Part):
     keep: int | None = None
     """How many rotated logs of each container are kept."""
 
-    def entry(self, path_of: Callable[[str], str]) -> dict[str, Any]:
+    def entry(self, path_of: Callable[[str], str]) -> Json:
         """Its entry in the configuration. `path_of` gives the path of a program or ballast."""
         fields = self.model_dump(exclude={"does"}, exclude_none=True)
         if self.does is not None:
@@ -307,7 +306,7 @@ class NodeSpec(FilesystemSpec):
     """Signal -> how long it must be below its soft mark."""
     eviction_minimum_reclaim: Marks = setting(dict)
     """Signal -> how far above its mark it must rise before relief is declared."""
-    other_fields: dict[str, Any] = setting(dict, "configuration")
+    other_fields: Json = setting(dict, "configuration")
     """Other fields of the configuration file, except those that the drill sets itself."""
     runtime: RuntimeSpec = RuntimeSpec()
     """The embedded runtime."""
@@ -315,7 +314,7 @@ class NodeSpec(FilesystemSpec):
     """Whether the node has just rebooted."""
 
     @property
-    def configuration(self) -> dict[str, Any]:
+    def configuration(self) -> Json:
         """The fields of the configuration file that do not depend on paths. Unless the scenario
         sets them, there is no periodic garbage collection and no hold-off; the kubelet's default
         thresholds that are not named are switched off in the kubelet's way, with 0%."""
@@ -324,7 +323,7 @@ class NodeSpec(FilesystemSpec):
         calm = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
         return {**calm, **self.other_fields, **maps, "evictionHard": hard}
 
-    def tables(self, path_of: Callable[[str], str]) -> dict[str, Any]:
+    def tables(self, path_of: Callable[[str], str]) -> Json:
         """`filesystems` and `reclaimFunctions` of the configuration. `path_of` gives the path of a
         filesystem, of a function's program, or of the ballast, by name."""
         return {
@@ -528,7 +527,7 @@ _Pressures = Annotated[
 ]
 
 
-def _one_or_several(schema: dict[str, Any]) -> None:
+def _one_or_several(schema: Json) -> None:
     """A single pressure may be written as one mapping."""
     several = schema["properties"]["pressure"]
     what = several.pop("description", "")
@@ -617,7 +616,7 @@ def read_scenario(path: str) -> Scenario:
     return scenario_of(read_document(path, trusted_only=False), path)
 
 
-def scenario_of(document: Mapping[str, Any], path: str) -> Scenario:
+def scenario_of(document: Fields, path: str) -> Scenario:
     """The scenario in a document, which error messages call `path`. Raises ScenarioError."""
     try:
         scenario = Scenario.model_validate(document)

@@ -17,8 +17,6 @@ Sources: open(2) and linkat(2) for a file without a name; posix_fallocate(3), wh
 a byte into each block; https://btrfs.readthedocs.io/en/latest/Compression.html.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Literal

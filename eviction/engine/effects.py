@@ -22,7 +22,7 @@ from signals.samplers import Sample
 if TYPE_CHECKING:
     from eviction.configuration.effective import Configuration
     from eviction.records.passes import Pass, Trigger
-    from eviction.types import Decision, Extent, Threshold
+    from eviction.types import Decision, Extent, Row, Thresholds
     from signals.types import Signal, SignalObservations
 
 
@@ -209,9 +209,9 @@ class LookWanted(NamedTuple):
 class Request(NamedTuple):
     """What a command asks for in place of the configured behaviour; None: as configured."""
 
-    row: tuple[str, ...] | None = None
+    row: Row | None = None
     """Call these functions whatever the pressure."""
-    until: tuple[Threshold, ...] | None = None
+    until: Thresholds | None = None
     """Thresholds to reach in place of the configured ones."""
     extent: Extent | None = None
     every_function: bool = False

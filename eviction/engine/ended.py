@@ -1,7 +1,5 @@
 """The record of a pass that has ended, from what it has become. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from math import fsum

@@ -3,8 +3,6 @@
 Pure, and decides nothing: what follows is decided by `step`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import assert_never
 

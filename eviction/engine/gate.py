@@ -5,8 +5,6 @@ reads the world as it is when the check has been answered, not as it was when th
 began or the object was claimed.
 """
 
-from __future__ import annotations
-
 from eviction.engine.relief import brake, disk_of, why_stuck
 from eviction.engine.world import RunningPass, World
 from reclaim.function import STATUS_FRESH_SECONDS

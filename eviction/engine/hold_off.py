@@ -9,8 +9,6 @@ The few lines of HTTP are written by hand, because importing an HTTP client (wit
 email and ssl) takes 15 ms.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 import threading

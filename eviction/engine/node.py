@@ -3,28 +3,22 @@
 The daemon, `reclaimd reclaim`, dry runs, the drill and the tests all use `Node`, so all of them run
 the same code. Its state is in `engine.world`, and `engine.owner` alone changes that; here is what
 may block, which workers call.
-"""
 
-from __future__ import annotations
+Below it is what a node is made of: its reclaim functions, what shows which objects are used, what
+measures where its bytes are, and how many threads it has. Making it does no I/O.
+"""
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from typing import Unpack
+from typing import NamedTuple, Unpack, assert_never, cast
 
 from eviction.configuration.effective import Configuration
-from eviction.engine.build import (
-    READERS,
-    at_work_at_once,
-    detection_of,
-    functions_of,
-    most_at_work,
-    policies_of,
-    survey_of,
-)
+from eviction.configuration.file import FunctionEntry, FunctionKind
+from eviction.configuration.kubelet_ways import asking_for_pods
 from eviction.engine.effects import (
     Check,
     Event,
@@ -36,6 +30,7 @@ from eviction.engine.effects import (
     Plan,
     Reconfigured,
     Refresh,
+    Refreshed,
     Request,
     Send,
     Withdrawn,
@@ -46,24 +41,33 @@ from eviction.engine.owner import Job, Owner
 from eviction.engine.periodic import loops
 from eviction.engine.stages import Stages
 from eviction.engine.view import NodeView, ViewOptions
-from eviction.engine.world import World, first_world
+from eviction.engine.world import SELDOM_SECONDS, World, first_world
 from eviction.records.listener import Listeners
 from eviction.records.passes import Pass, PeriodicLoop, Trigger
 from eviction.records.state_file import RecordFile
+from eviction.survey.space import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Decision, EvictionError, Extent
+from reclaim.containers.plan import ContainerGCPolicy
+from reclaim.cri.client import CriClient
+from reclaim.cri.containers_storage import store_of, stored_at, stored_layers
+from reclaim.cri.inventory import GivenUp, Inventory
 from reclaim.evidence.directories import KubeletDirectories
+from reclaim.evidence.starts import PartAges, parts_of_pods
 from reclaim.evidence.states import Distrust
-from reclaim.function import PassFacts, Policies, ReclaimContext
-from reclaim.functions.periodic_image_gc import PeriodicImages
-from reclaim.functions.table import PERIODIC_CONTAINERS, FunctionTable, table_of
+from reclaim.function import PassFacts, Policies, ReclaimContext, ReclaimFunction
+from reclaim.functions.containerd_garbage import HeldLayers, brought_at, clocks_at_start
+from reclaim.functions.table import FUNCTIONS, PERIODIC_CONTAINERS, FunctionTable, table_of
+from reclaim.functions.unused_images import PeriodicImages
+from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
+from reclaim.kubelet.pods import KubeletPods
 from reclaim.kubelet.pull_records import PullRecords, pull_records
-from reclaim.kubelet.versions import RECORDS_PULLS, RECORDS_PULLS_GATE
+from reclaim.kubelet.versions import RECORDS_PULLS, RECORDS_PULLS_GATE, SAYS_USAGE
 from reclaim.pod_logs.names import LogPaths
 from reclaim.removals import limit_in_flight, write_back
-from reclaim.types import Container, ReclaimError, RuntimeUnavailable
+from reclaim.types import Container, Layers, ReclaimError, RuntimeUnavailable
 from reclaim.workers import NoThread, ReadingsInTime, Workers
-from signals.clock import LATE_SECONDS
+from signals.clock import LATE_SECONDS, Clock
 from signals.quantity import reason_of
 from signals.types import Signal, SignalObservations
 
@@ -114,18 +118,34 @@ class Node(NodeView):
         self._directories_in_time = ReadingsInTime(self.directory_threads, LATE_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
         workers = Workers("work", limit)
-        self.detection = detection_of(
-            self,
-            directories,
-            workers,
-            records=records,
+        self._held = HeldLayers(self.client)
+        ask = asking_for_pods(
+            configuration.kubelet_access, self.clock, configuration.kubelet_version
+        )
+        self.pods = KubeletPods(directories, self.clock, ask)
+        self.inventory = Inventory(
+            self.client, self.pods, clock=self.clock, read_layers=self._layers, workers=workers
+        )
+        self.records = records or ImageRecords(
+            self._pulled_at,
+            earlier=self._clocks_at_start,
             on_return=partial(self.listeners.tell, "returned"),
             pulls=self.pull_records,
         )
-        self.pods = self.detection.pods
-        self.inventory = self.detection.inventory
-        self.records = self.detection.records
-        self.disk_survey = survey_of(self, self.pods, directories)
+        self.detection = Detection(
+            self.inventory,
+            self.pods,
+            self.records,
+            part_ages=PartAges(self.clock),
+            clock=self.clock,
+        )
+        self.disk_survey = DiskSurvey(
+            self.summary.observe,
+            self._places,
+            lambda: self.pods.marked(directories.pod_states()),
+            service=self._service,
+            clock=self.clock,
+        )
         self._stages = Stages(lambda: self.world, self.context, self.clock)
         self.client.on_call = self._called
         self.owner = Owner(
@@ -137,6 +157,44 @@ class Node(NodeView):
             clock=self.clock,
             stopping=self.stopping,
         )
+
+    def _layers(self, left: Callable[[], float]) -> Layers | None:
+        """What each image holds on the disk; None if that is not known. containerd tells it over
+        its own services, CRI-O by its files: whichever runtime answers at the time.
+
+        `left`: how many seconds there are to ask.
+        """
+        return self._held.read(left) or stored_layers(self._imagefs)
+
+    def _pulled_at(self) -> Mapping[str, float]:
+        """When each image was last pulled: wall seconds by image id. Empty if that is not known."""
+        return brought_at(self.client) or stored_at(self._imagefs)
+
+    def _clocks_at_start(self) -> tuple[float, float] | None:
+        """How many seconds ago the runtime started, and the wall time then;
+        None if that is not known.
+        """
+        return clocks_at_start(self.client.runtime_path)
+
+    @property
+    def _imagefs(self) -> str:
+        return self.summary.paths.imagefs or ""
+
+    def _places(self) -> Places:
+        configuration = self.configuration
+        paths = self.summary.paths
+        return Places(
+            configuration.root_directory,
+            configuration.pod_logs_dir,
+            stores=tuple(map(store_of, filter(None, (paths.imagefs, paths.containerfs)))),
+            caches=tuple(path for entry in configuration.functions for path in entry.caches),
+            frees={entry.name: entry.frees for entry in configuration.functions},
+        )
+
+    def _service(self) -> CriClient | None:
+        if not self.configuration.has_runtime:
+            return None
+        return CriClient(self.endpoint.runtime, self.endpoint.image, ASK_SECONDS)
 
     def _first_world(self, *, dry_run: bool) -> World:
         now = self.clock.monotonic()
@@ -464,3 +522,170 @@ class Node(NodeView):
         if self.owner.drained(DRAIN_SECONDS):
             self.owner.workers.close()
             super().close()
+
+
+# ---- what a node is made of
+
+# workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
+READERS = 4
+
+Log = Callable[[str, str], None]
+"""Takes the name of a function, and a line that its program prints."""
+
+
+def at_work_at_once(parallel: int) -> int:
+    """How many workers there are before they are needed: for the removals of an urgent pass, and
+    two that read. More are started when they are needed; what finds none waits if none can be."""
+    return max(limit_in_flight(parallel) + 2, most_at_work(1))
+
+
+def most_at_work(parallel: int) -> int:
+    """How many workers there are at most: for urgent removals, late ones, and those that read."""
+    return limit_in_flight(parallel) + parallel + 1 + READERS
+
+
+# ---- the reclaim functions
+
+
+def policies_of(configuration: Configuration) -> Policies:
+    """With `extent: all`, as the kubelet does, our stricter guards are off."""
+    return Policies(
+        ContainerGCPolicy(
+            min_age_seconds=configuration.minimum_container_ttl_seconds,
+            max_per_pod_container=configuration.maximum_dead_containers_per_container,
+            max_containers=configuration.maximum_dead_containers,
+            cautious=configuration.extent is not Extent.ALL,
+        ),
+        ImageGCPolicy(
+            min_age_seconds=configuration.image_minimum_gc_age_seconds,
+            max_age_seconds=configuration.image_maximum_gc_age_seconds,
+            high_threshold_percent=configuration.image_gc_high_threshold_percent,
+            low_threshold_percent=configuration.image_gc_low_threshold_percent,
+            keep=configuration.keep_images,
+            keep_not_pulled=configuration.keep_images_not_pulled,
+            pod_start_seconds=configuration.pod_start_seconds,
+            keep_newest_per_repository=configuration.keep_newest_per_repository,
+            says_usage=configuration.kubelet_version.has(SAYS_USAGE),
+            order=configuration.image_order,
+        ),
+    )
+
+
+def functions_of(configuration: Configuration, log: Log) -> FunctionTable:
+    """The built-in ones, and those that the configuration names, by name."""
+    if not configuration.functions:  # as on most nodes, which do not load what makes them
+        return FUNCTIONS
+    own = [
+        made(entry, configuration.root_directory, log)._replace(
+            cooldown_seconds=entry.cooldown_seconds
+        )
+        for entry in configuration.functions
+    ]
+    return table_of(*FUNCTIONS.values(), *own)
+
+
+def made(entry: FunctionEntry, root_dir: str, log: Log) -> ReclaimFunction:
+    """A function of the configuration. `root_dir`: the kubelet's."""
+    from reclaim.functions.ballast import BallastSettings, release_ballast_function
+    from reclaim.functions.caches import CacheSettings, delete_from_caches_function
+    from reclaim.functions.checkpoints import CheckpointSettings, delete_checkpoints_function
+    from reclaim.functions.containerd_garbage import collect_garbage_function
+    from reclaim.functions.rotated_logs import delete_rotated_logs_function
+    from reclaim.program.function import Program, ProgramUser, program_function
+
+    name = entry.name
+    frees = entry.frees
+    match entry.kind:
+        case FunctionKind.PROGRAM:
+            program = Program(
+                name,
+                entry.argv,
+                entry.timeout_seconds,
+                log=partial(log, name),
+                user=None if entry.user is None else ProgramUser(*entry.user),
+                asks_plan=entry.asks_plan,
+            )
+            return program_function(program, frees)
+        case FunctionKind.BALLAST:
+            settings = BallastSettings(entry.path, entry.size_bytes)
+            return release_ballast_function(name, settings, frees)
+        case FunctionKind.ROTATED_LOGS:
+            return delete_rotated_logs_function(name, cast(int, entry.keep), frees)
+        case FunctionKind.CONTAINERD_GARBAGE:
+            return collect_garbage_function(name, entry.timeout_seconds, frees)
+        case FunctionKind.CACHES:
+            caches = CacheSettings(
+                entry.caches,
+                entry.min_age_seconds,
+                cast(tuple[str, ...], entry.keep),
+                entry.max_size_bytes,
+            )
+            return delete_from_caches_function(name, caches, frees)
+        case FunctionKind.CHECKPOINTS:
+            checkpoints = CheckpointSettings(root_dir, entry.min_age_seconds, cast(int, entry.keep))
+            return delete_checkpoints_function(name, checkpoints, frees)
+        case _:
+            assert_never(entry.kind)
+
+
+# ---- what shows which objects are used
+
+
+class Detection(NamedTuple):
+    """Keeps the image records, the layers of images and the ages of pods' parts up to date.
+
+    May block.
+    """
+
+    inventory: Inventory
+    pods: KubeletPods
+    records: ImageRecords
+    part_ages: PartAges
+    clock: Clock
+
+    def refresh(self, something_urgent: Callable[[], bool]) -> Refreshed:
+        """Pods and images, until something more urgent comes, until the next is due at
+        most. Who uses them takes a call for each container on some runtimes, minutes for
+        thousands of them: the next one does not ask again about those already answered for,
+        and a pass asks for itself."""
+        began = self.clock.monotonic()
+
+        def goes_on() -> bool:
+            return self.clock.monotonic() - began < SELDOM_SECONDS and not something_urgent()
+
+        try:
+            self.compare_pods()
+            self.images(goes_on)
+        except GivenUp:
+            return Refreshed(given_up=True)
+        except RuntimeUnavailable as error:
+            return Refreshed(str(error))
+        return Refreshed()
+
+    def images(self, goes_on: Callable[[], bool] = lambda: True) -> None:
+        """Lists images and who uses them. `goes_on`: checked from time to time; once it is false,
+        GivenUp is raised. Raises RuntimeUnavailable."""
+        detected_at = self.clock.monotonic()
+        wall = self.clock.wall()
+        evidence = self.inventory.snapshot(detected_at, goes_on)
+        listing = evidence.listing
+        # an older list must not bring back the record of an image that a pass has removed meanwhile
+        if not goes_on():
+            raise GivenUp("something more urgent has begun")
+        self.records.update(
+            listing.images,
+            evidence.usage.ids,
+            detected_at,
+            wall_now=wall,
+            containers=listing.containers,
+        )
+        directories = self.pods.pod_directories() or {}
+        self.part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, directories))
+        self.inventory.learn_layers(listing.images, goes_on)
+
+    def compare_pods(self) -> Distrust | None:
+        """Compares the kubelet's directories with what the runtime holds now.
+
+        Raises RuntimeUnavailable.
+        """
+        return self.inventory.pods_and_containers(self.clock.monotonic())[0].doubt

@@ -7,8 +7,6 @@ replaces it. In the daemon `run` is its thread; a command lets it run on its own
 pass has ended (`until`).
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections import deque

@@ -13,16 +13,14 @@ others, one removal at a time.
 * No pass runs during the hold-off after a start.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from eviction.engine.relief import promised_bytes
 from eviction.engine.world import RunningPass, World
 from eviction.records.passes import Pass, PassResult, PeriodicLoop
-from reclaim.functions.periodic_image_gc import IMAGE_GC
 from reclaim.functions.table import CONTAINER_GC
-from reclaim.types import BRAKES, OPEN, GCEvent, Outcome, ReclaimResult, Result
+from reclaim.functions.unused_images import IMAGE_GC
+from reclaim.types import BRAKES, OPEN, GCEvent, Outcomes, ReclaimResult, Result
 from signals.quantity import counted
 
 CONTAINER_PERIOD_SECONDS = 60.0
@@ -97,7 +95,7 @@ def outcome_of(running: RunningPass, record: Pass) -> tuple[ReclaimResult, GCEve
     return (result if event is None else replace(result, error=event.message)), event
 
 
-def failures(outcomes: tuple[Outcome, ...]) -> str:
+def failures(outcomes: Outcomes) -> str:
     """Failed removals in words: how many, and the first few. Empty if there are none."""
     failed = [outcome for outcome in outcomes if outcome.result in OPEN]
     if not failed:

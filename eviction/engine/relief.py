@@ -20,8 +20,6 @@ may go (the stages and `gate`), which removals have begun (`reclaim.removals`), 
 (`eviction.records.passes`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -38,7 +36,7 @@ from eviction.engine.world import (
     World,
 )
 from eviction.records.passes import Trigger
-from eviction.types import Extent, Threshold
+from eviction.types import Extent, Row, Thresholds
 from reclaim import types
 from reclaim.function import PassFacts, Pressure
 from reclaim.removals import Claim, StageId, late, limit_in_flight, stuck
@@ -114,7 +112,7 @@ def advance(running: RunningPass, world: World) -> Advanced:
 class Goal(NamedTuple):
     """What one function of the row has to clear, as the world is now."""
 
-    thresholds: tuple[Threshold, ...]
+    thresholds: Thresholds
     waits: bool
     """It is called only below a mark of its own, which is lower."""
     stops: bool
@@ -513,7 +511,7 @@ def beside_those(running: RunningPass, world: World) -> tuple[StageId, ...]:
     )
 
 
-def side_by_side(running: RunningPass, world: World) -> tuple[str, ...]:
+def side_by_side(running: RunningPass, world: World) -> Row:
     """The functions at the start of the row whose objects do not depend on each other,
     provided that they have the same thresholds to clear; none if the pass has begun already,
     or if there is only one."""
@@ -521,7 +519,7 @@ def side_by_side(running: RunningPass, world: World) -> tuple[str, ...]:
     if begun or running.extent is Extent.ALL:
         return ()
     together = list[str]()
-    goals = set[tuple[Threshold, ...]]()
+    goals = set[Thresholds]()
     for function in running.row:
         goal = goal_of(running, function, world)
         if goal.waits or not world.functions[function].side_by_side:

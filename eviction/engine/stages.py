@@ -2,8 +2,6 @@
 workers, which only answer.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -15,20 +15,13 @@
   before send nothing more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import takewhile
 from operator import itemgetter
 
 from eviction.configuration.effective import poll_policy
-from eviction.decision.headroom import (
-    levels_to_watch,
-    nearing,
-    nothing_fills,
-    observation_interval,
-)
+from eviction.decision.headroom import levels_to_watch, nearing, nothing_fills, observation_interval
 from eviction.decision.synchronize import synchronize
 from eviction.decision.thresholds import is_coming
 from eviction.engine.effects import (
@@ -65,7 +58,7 @@ from eviction.engine.world import (
     Writeback,
 )
 from eviction.records.passes import Pass, PassResult, Trigger
-from eviction.types import Decision, Extent, Threshold
+from eviction.types import Decision, Extent, Threshold, Thresholds
 from reclaim.function import Ready, Refused, Wait
 from reclaim.removals import (
     CHECK_ATTEMPTS,
@@ -622,7 +615,7 @@ def polls(world: World, halfway: float) -> list[Watch]:
     return [Watch(path, level) for path, level in levels.items()]
 
 
-def marks_to_watch(world: World) -> tuple[Threshold, ...]:
+def marks_to_watch(world: World) -> Thresholds:
     """The thresholds in force, and the kubelet's."""
     return world.manager.config.marks_to_watch(world.observations.layout)
 

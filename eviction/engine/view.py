@@ -5,8 +5,6 @@ summary of its filesystems.
 config`) use the view alone, so they start without importing the rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
@@ -16,7 +14,7 @@ from eviction.configuration.effective import (
     choose_endpoint,
     eviction_config,
 )
-from eviction.types import Threshold
+from eviction.types import Thresholds
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.types import RuntimeUnavailable
 from reclaim.workers import MOST_LOOKS, Workers
@@ -64,7 +62,7 @@ class NodeView:
         """The one in force."""
         return self.first_configuration
 
-    def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
+    def thresholds(self, layout: FsLayout | None) -> Thresholds:
         """The thresholds in force in a layout."""
         return eviction_config(self.configuration).in_layout(layout)
 

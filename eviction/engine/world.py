@@ -20,11 +20,11 @@ from eviction.decision.synchronize import ManagerState
 from eviction.decision.thresholds import raise_pressure
 from eviction.engine.effects import Effect, PassWanted, Request, Tell
 from eviction.records.passes import PeriodicLoop, Trigger
-from eviction.types import Decision, Extent, NodeCondition
+from eviction.types import Decision, Extent, NodeCondition, Row
 from reclaim.function import NO_PRESSURE, Pressure
 from reclaim.functions.table import FUNCTIONS, FunctionTable
 from reclaim.removals import Claim, Claims, StageId, oldest_seconds
-from reclaim.types import NEVER, Outcome, Plan, Usage, Verdict
+from reclaim.types import NEVER, Outcomes, Plan, Usage, Verdict
 from signals.filesystems import FilesystemPaths
 from signals.interval import MIN_NOTIFY_SECONDS
 from signals.quantity import format_duration
@@ -121,8 +121,8 @@ class StageRun(NamedTuple):
     """How many objects of the plan have been claimed or left out, in its order."""
     begun: int = 0
     """How many of them have been claimed."""
-    outcomes: tuple[Outcome, ...] = ()
-    kept: tuple[Outcome, ...] = ()
+    outcomes: Outcomes = ()
+    kept: Outcomes = ()
     error: str = ""
     relieved: bool = False
     """Nothing more was to be removed, by it or what follows."""
@@ -161,7 +161,7 @@ class RunningPass(NamedTuple):
     observations: SignalObservations
     """Those that caused it."""
     decision: Decision
-    row: tuple[str, ...]
+    row: Row
     lane: LaneName
     configuration: Configuration
     """By which it removes: once another is in force, it ends."""
@@ -196,7 +196,7 @@ class RunningPass(NamedTuple):
     """What its filesystems have gained since it began, as far as that is booked to it."""
     measured: Usage = NOTHING
     """The same when a removal of its was last measured."""
-    unmeasured: tuple[Outcome, ...] = ()
+    unmeasured: Outcomes = ()
     """Removals that have ended since."""
     settling: Settling | None = None
     progress_at: float = FOREVER_AGO
@@ -259,7 +259,7 @@ class BackOff(NamedTuple):
 class Lane(NamedTuple):
     """What is remembered of one filesystem between its passes."""
 
-    back_offs: Mapping[tuple[str, ...], BackOff] = EMPTY
+    back_offs: Mapping[Row, BackOff] = EMPTY
     """By row."""
     another_waits: bool = False
     """Another row of this filesystem, or a command, has become due while a pass runs."""
@@ -268,11 +268,11 @@ class Lane(NamedTuple):
     ended_at: float = FOREVER_AGO
     """When a pass of it last ended."""
 
-    def back_off(self, row: tuple[str, ...]) -> BackOff:
+    def back_off(self, row: Row) -> BackOff:
         """The pause of a row."""
         return self.back_offs.get(row, BackOff())
 
-    def with_back_off(self, row: tuple[str, ...], back_off: BackOff) -> Lane:
+    def with_back_off(self, row: Row, back_off: BackOff) -> Lane:
         """The same with this pause of a row."""
         return self._replace(back_offs={**self.back_offs, row: back_off})
 
@@ -461,7 +461,7 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         """
         return any(FUNCTIONS.keys() & set(running.row) for running in self.removing())
 
-    def functions_here(self) -> tuple[str, ...]:
+    def functions_here(self) -> Row:
         """All functions that rows name and that free space on a filesystem of this node."""
         return tuple(
             name

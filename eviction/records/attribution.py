@@ -1,7 +1,5 @@
 """What uses the bytes of a filesystem, as values: `eviction.survey.space` finds it out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 

@@ -12,8 +12,6 @@ that is held, a copy-on-write filesystem without space) stays in the queue and i
 again, one says how many were dropped. The reason is logged once, until it changes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -26,22 +24,17 @@ from eviction.records.json_shapes import (
     LEFT_OUT,
     Count,
     Document,
-    Json,
     LeftOut,
     Time,
     shortened,
+    timestamp,
     to_json,
 )
 from eviction.records.listener import Backlog, Listener
-from eviction.records.observations_json import timestamp
-from eviction.records.pass_json import (
-    OutcomeJson,
-    RecordedPassJson,
-    outcome_json,
-    pass_json,
-)
+from eviction.records.pass_json import OutcomeJson, RecordedPassJson, outcome_json, pass_json
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.records.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
+from eviction.types import Json
 from reclaim.images.records import Returned
 from reclaim.types import Outcome
 from reclaim.workers import NoThread
@@ -170,7 +163,7 @@ def _compressed(document: Json) -> bytes:
 def _cut(value: Any, longest: int) -> Any:
     match value:
         case str() if len(value) > longest:
-            return value[: longest - 1] + "…"
+            return f"{value[: longest - 1]}…"
         case dict():
             return {key: _cut(part, longest) for key, part in value.items()}
         case list():

@@ -7,23 +7,20 @@ record is printed otherwise than it is, the form is a `Document`, which is fille
 record by the names of its fields.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from typing import Annotated, Any, Final, Literal, Self, cast, dataclass_transform
 
 from pydantic import Field
 
-from eviction.types import API_VERSION, ThresholdValue
-from signals.types import AVAILABLE, INODES_FREE, ROLE_NAME
+from eviction.types import API_VERSION, Threshold, ThresholdValue
+from reclaim.evidence.states import Distrust, Why
+from signals.types import AVAILABLE, INODES_FREE, ROLE_NAME, SignalObservations, in_order
 
 # characters; names of Kubernetes objects have at most 253, image references are rarely longer
 LONGEST_NAME = 512
-
-Json = dict[str, Any]
-"""A JSON object, as it is printed, or read, maybe from another version."""
 
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$"
 
@@ -116,3 +113,110 @@ def shortened(name: str, longest: int = LONGEST_NAME) -> str:
     as a log line with many names must stay below 48 KiB, where journald splits it."""
     end = longest // 2
     return name if len(name) <= longest else f"{name[: longest - end - 1]}…{name[-end:]}"
+
+
+# ---- observations and thresholds
+
+
+class FilesystemJson(Document):
+    """What a filesystem is, and where."""
+
+    path: str
+    """The path that was read."""
+    device: str
+    """The device that is mounted there."""
+    type: str
+    """The kernel's name for its type, such as ext4 or xfs."""
+
+
+class ObservationJson(Document):
+    """One observed signal."""
+
+    signal: SignalName
+    """Its name."""
+    available: Count
+    """In bytes, or in inodes for an inode signal."""
+    capacity: Count
+    """Of the whole filesystem, in the same unit."""
+    promised: Count | LeftOut = LEFT_OUT
+    """Bytes that btrfs has promised to files and statvfs does not show. They count as used here,
+    and not for the kubelet; missing if there are none."""
+    time: Time | None
+    """When the filesystem was read; null if it never was."""
+    stale: bool
+    """The filesystem did not answer in time, so this is an earlier reading."""
+    filesystem: FilesystemJson | None
+    """The filesystem; null if it is not known."""
+
+
+class ThresholdJson(Document):
+    """One threshold."""
+
+    signal: SignalName
+    """The signal that it is for."""
+    value: str
+    """A quantity or a percentage, as in the configuration."""
+    margin: str | None
+    """What is added to the value, so that reclaimd acts before the kubelet; null: nothing."""
+    effective: Count | None
+    """The mark in bytes or inodes; null while the capacity is not known."""
+    needed: Count | LeftOut = LEFT_OUT
+    """How many bytes must be available for what is coming, or it reaches the kubelet's mark. The
+    threshold is met below this, too; missing if nothing is coming."""
+    min_reclaim: str | None
+    """How far above the mark the signal must rise to clear it; null: not at all."""
+    hard: bool
+    """Whether it acts without a grace period."""
+    grace_seconds: Seconds
+    """How long it must have been met before it acts."""
+    origin: str
+    """Where the value comes from, for people."""
+
+
+def timestamp(wall: float) -> str:
+    """Seconds since the epoch as RFC 3339 in UTC with milliseconds."""
+    return (
+        datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
+
+
+def observations_json(observations: SignalObservations) -> list[ObservationJson]:
+    started = observations.wall_time - observations.time
+    signals = observations.signals
+    return [
+        ObservationJson.of(
+            observation,
+            promised=observation.promised or None,
+            time=timestamp(started + observation.time),
+            filesystem=None
+            if observation.filesystem is None
+            else FilesystemJson.of(observation.filesystem),
+        )
+        for observation in map(signals.__getitem__, in_order(signals))
+    ]
+
+
+def threshold_json(threshold: Threshold, observations: SignalObservations) -> ThresholdJson:
+    seen = observations.signals.get(threshold.signal)
+    if seen is None:
+        return ThresholdJson.of(threshold, effective=None)
+    return ThresholdJson.of(
+        threshold,
+        effective=threshold.mark(seen.capacity),
+        needed=seen.needed if threshold.hard and seen.needed else None,
+    )
+
+
+class PodDirectories(Document):
+    """Whether the kubelet's pod directories are believed to show which pods exist."""
+
+    believed: bool = True
+    """Whether they are; while they are not, no pod counts as gone."""
+    why: Why | None = None
+    """Why they are not, in a word; null if they are."""
+    sentence: str | None = None
+    """Why they are not, for people; null if they are."""
+
+
+def pod_directories(doubt: Distrust | None) -> PodDirectories:
+    return PodDirectories() if doubt is None else PodDirectories.of(doubt, believed=False)

@@ -6,8 +6,6 @@ listener that raises or hangs loses its own lines, or lets those of all be count
 dropped, and nothing else.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable

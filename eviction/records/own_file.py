@@ -7,8 +7,6 @@
   of a fixed name behind, which the next save removes.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import stat

@@ -5,8 +5,6 @@ in UTC, durations floats named `*_seconds`. Fields may be added; existing ones k
 their names and meanings.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from dataclasses import astuple
 from typing import Literal
@@ -17,26 +15,22 @@ from eviction.records.json_shapes import (
     Count,
     Document,
     LeftOut,
+    ObservationJson,
     RoleName,
     Seconds,
+    ThresholdJson,
     Time,
     Versioned,
-    shortened,
-)
-from eviction.records.observations_json import (
-    ObservationJson,
-    ThresholdJson,
     observations_json,
+    shortened,
     threshold_json,
     timestamp,
 )
-from eviction.records.passes import Pass, PassResult, Timings, Trigger
+from eviction.records.passes import MOST_REPORTED, Pass, PassResult, Timings, Trigger
 from eviction.types import NodeCondition
 from reclaim.types import Action, Amounts, Kind, Outcome, Reason, ReclaimResult, Result, Rule
 from signals.quantity import format_bytes
 from signals.types import FsLayout
-
-MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
 
 KindWord = Kind | str
 """A kind of object: one that the kubelet's functions remove, or another function's."""

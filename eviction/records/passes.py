@@ -5,8 +5,6 @@ from it (`eviction.records.pass_json` has its JSON form). As in the kubelet, a p
 configured threshold is met any more, including its minimum reclaim and ignoring grace periods.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -14,8 +12,8 @@ from typing import NamedTuple
 
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.records.attribution import Attribution
-from eviction.types import Decision, Threshold
-from reclaim.types import BRAKES, NO_GAIN, Amounts, Outcome, Reason, ReclaimResult, Result
+from eviction.types import Decision, Row, Threshold, Thresholds
+from reclaim.types import BRAKES, NO_GAIN, Amounts, Outcomes, Reason, ReclaimResult, Result
 from signals.quantity import counted, format_bytes
 from signals.types import Signal, SignalObservations, in_order
 
@@ -30,6 +28,8 @@ class Trigger(StrEnum):
     LEAD = "lead"
     PERIODIC = "periodic"
 
+
+MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
 
 OF_PASSES = (Trigger.INTERVAL, Trigger.WATCH, Trigger.REQUEST, Trigger.LEAD)
 """Of the passes that are told and counted as such; what a periodic loop does is told otherwise."""
@@ -89,7 +89,7 @@ class Pass:
     trigger: Trigger
     observations: SignalObservations
     decision: Decision
-    row: tuple[str, ...] = ()
+    row: Row = ()
     functions: tuple[ReclaimResult, ...] = ()
     measured: Amounts = NO_GAIN
     written_meanwhile: Amounts = NO_GAIN
@@ -97,18 +97,18 @@ class Pass:
     reason: str = ""
     timings: Timings = Timings()
     after: SignalObservations | None = None
-    still_met: tuple[Threshold, ...] = ()
+    still_met: Thresholds = ()
     attributions: tuple[Attribution, ...] = ()
     foreseen: SignalObservations | None = None
     seconds_to_eviction: float | None = None
 
     @property
-    def removals(self) -> tuple[Outcome, ...]:
+    def removals(self) -> Outcomes:
         """The objects that were to be removed, by function, in the order of the plans."""
         return tuple(outcome for function in self.functions for outcome in function.outcomes)
 
     @property
-    def kept(self) -> tuple[Outcome, ...]:
+    def kept(self) -> Outcomes:
         return tuple(outcome for function in self.functions for outcome in function.kept)
 
     def count(self, result: Result) -> int:

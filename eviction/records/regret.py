@@ -9,15 +9,14 @@ Unknown is not "not returned". An image counts as not returned within an hour on
 looked for that long; if the hour is not over, or if none ran all the while, that is what it says.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
-from eviction.records.json_shapes import Count, Document, Json, Seconds, Versioned
+from eviction.records.json_shapes import Count, Document, Seconds, Versioned
+from eviction.types import Json
 from reclaim.functions.caches import CACHE_UNIT
 from reclaim.types import Kind, Result
 
@@ -140,7 +139,7 @@ def images_of(removals: Iterable[Removal]) -> list[ImageRegretJson]:
     return sorted(images, key=lambda each: (-each.returned_bytes, -each.removed, each.name))
 
 
-def _sums(removals: Sequence[Removal]) -> dict[str, Any]:
+def _sums(removals: Sequence[Removal]) -> Json:
     back = [removal.came_back for removal in removals if removal.came_back is not None]
     freed = sum(removal.freed_bytes for removal in removals)
     returned = sum(removal.returned_bytes for removal in removals)

@@ -27,16 +27,17 @@ between passes and when it exits; commands and dry runs only read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ValidationError
 
 from eviction.configuration.models import Model
 from eviction.records.own_file import OwnFile
+from eviction.types import Json
 from reclaim.images.records import Loaded
-from reclaim.types import ImageRecord
+from reclaim.types import ImageRecord, Records
 from reclaim.workers import in_time
 from signals.clock import Clock
 from signals.quantity import reason_of
@@ -94,9 +95,7 @@ class _Document(Model):
     gone: dict[str, ImageRecord] = {}  # noqa: RUF012 # of a model
 
 
-def records_json(
-    records: Mapping[str, ImageRecord], saved: Moment, gone: Mapping[str, ImageRecord]
-) -> bytes:
+def records_json(records: Records, saved: Moment, gone: Records) -> bytes:
     """The records, and what has gone, as text. `saved`: the moment at which they are written."""
 
     def wall(monotonic: float) -> float:
@@ -141,13 +140,11 @@ def _checked(time: float) -> float:
     return time
 
 
-def _converted(
-    records: Mapping[str, ImageRecord], convert: Callable[[float], float]
-) -> dict[str, ImageRecord]:
+def _converted(records: Records, convert: Callable[[float], float]) -> dict[str, ImageRecord]:
     """The records with each of their times converted."""
     converted = {}
     for image_id, record in records.items():
-        times: dict[str, Any] = {
+        times: Json = {
             name: convert(time) for name in _TIMES if (time := getattr(record, name)) is not None
         }
         converted[image_id] = replace(record, **times)
@@ -186,7 +183,7 @@ class RecordFile:
         self._file = OwnFile(path)
         self._clock = clock
         self._now = moments(clock, boot_id, machine_id)
-        self._on_disk: tuple[Mapping[str, ImageRecord], Mapping[str, ImageRecord]] = ({}, {})
+        self._on_disk: tuple[Records, Records] = ({}, {})
         self._as_of = clock.monotonic()
 
     def load(self) -> Loaded:
@@ -210,7 +207,7 @@ class RecordFile:
         self._as_of = self._clock.monotonic()
         return loaded
 
-    def save(self, records: Mapping[str, ImageRecord], gone: Mapping[str, ImageRecord]) -> str:
+    def save(self, records: Records, gone: Records) -> str:
         """Saves the records, and what has gone, unless the same ones were saved or
         loaded within the last hour.
 

@@ -19,8 +19,6 @@ header | slot 0 | slot 1 | … | slot N-1
   process that may open it can take. A held lock is not waited for. Readers need none.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

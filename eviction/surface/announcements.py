@@ -4,8 +4,6 @@ passes, and what it cannot read.
 Each state is announced when it changes; a warning that repeats is written at most once a minute.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 
@@ -19,7 +17,7 @@ from eviction.records.pass_json import pass_summary
 from eviction.records.passes import Pass, PassResult, PeriodicLoop, Trigger
 from eviction.survey.space import sentence as attribution_sentence
 from eviction.types import Decision, NodeCondition, Threshold
-from eviction.wording import explain, tables
+from eviction.wording import explain
 from eviction.wording.configuration_warnings import warnings_on_node
 from eviction.wording.log import Level, Log, ThrottledLog
 from reclaim.evidence.states import NO_TROUBLE
@@ -91,13 +89,13 @@ class Announcements(Listener):
                         config.kubelets_in_layout(observations.layout),
                         usable(observations.signals),
                     )
-                sentence = tables.condition_begins(condition, met, observations)
+                sentence = explain.condition_begins(condition, met, observations)
                 self.log.warning(sentence, condition=str(condition), status=True)
                 continue
             if condition is NodeCondition.RECLAIM_PRESSURE:
                 self._reclaiming.clear()
                 self._explained = False
-            self.log.info(tables.IS_OVER[condition], condition=str(condition), status=False)
+            self.log.info(explain.IS_OVER[condition], condition=str(condition), status=False)
 
     def _warn_of_the_configuration(self, observations: SignalObservations) -> None:
         """Once per configuration, when the layout is known: about rows that cannot relieve their
@@ -120,7 +118,7 @@ class Announcements(Listener):
     def reconfigured(self) -> None:
         """Another configuration has come into force."""
         if self._node.dry_run:
-            self.log.warning(tables.NOTHING_IS_REMOVED)
+            self.log.warning(explain.NOTHING_IS_REMOVED)
 
     def defect(self, error: Exception) -> None:
         """An exception was raised while the node was observed, or something was decided."""

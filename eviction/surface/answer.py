@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint, same_configuration
-from eviction.types import EvictionError
+from eviction.types import EvictionError, Fields, Json
 
 if TYPE_CHECKING:
     from eviction.engine.view import NodeView
@@ -56,20 +55,20 @@ class Answer:
     exit_code: int
     sentence: str = ""
     """For stderr; empty for none."""
-    document: Mapping[str, Any] | None = None
+    document: Fields | None = None
     lines: tuple[str, ...] = ()
     record: Pass | None = None
     """None if there was no pass."""
     room: HeldRoom | None = None
     """What can be held of the room that is there."""
 
-    def line(self) -> dict[str, Any]:
+    def line(self) -> Json:
         """The last line of the conversation with a client."""
         names = ("exit_code", "sentence", "document", "lines")
         return {name: getattr(self, name) for name in names}
 
 
-def read_options(kind: type[Options], command: str, given: Mapping[str, Any]) -> Options:
+def read_options(kind: type[Options], command: str, given: Fields) -> Options:
     """The options of a command. Raises OptionRefused with one sentence."""
     unknown = given.keys() - {field.name for field in fields(kind)}
     if unknown:
@@ -82,9 +81,7 @@ def read_options(kind: type[Options], command: str, given: Mapping[str, Any]) ->
     return options
 
 
-def options_of_client(
-    request: Mapping[str, Any], loaded: Fingerprint, node: NodeView
-) -> Mapping[str, Any]:
+def options_of_client(request: Fields, loaded: Fingerprint, node: NodeView) -> Fields:
     """The options in a request, not checked yet. `loaded`: the daemon's configuration, which must
     be the client's too.
 

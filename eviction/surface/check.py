@@ -4,32 +4,29 @@ The daemon reads the filesystems anew for a check; its own state and decisions a
 client side is in `eviction.cli.client`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from eviction.configuration.effective import eviction_config
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.decision import thresholds as rules
 from eviction.engine.view import NodeView
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
-from eviction.records.json_shapes import Document, RoleName, Versioned, to_json
-from eviction.records.observations_json import (
+from eviction.records.json_shapes import (
+    Document,
     ObservationJson,
+    RoleName,
     ThresholdJson,
+    Versioned,
     observations_json,
     threshold_json,
+    to_json,
 )
 from eviction.surface.answer import Answer, Output, options_of_client, read_options
-from eviction.survey.filesystem_facts import (
-    FilesystemFacts,
-    filesystem_facts,
-    paths_that_answer,
-)
-from eviction.types import NodeCondition, Threshold
-from eviction.wording.tables import (
+from eviction.survey.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
+from eviction.types import Fields, Json, NodeCondition, Thresholds
+from eviction.wording.explain import (
     amount,
     conditions_in_words,
     disk_pressure,
@@ -142,8 +139,8 @@ def check(node: NodeView, options: CheckOptions, ahead: Ahead = lambda seen: see
 
 
 def check_for_client(
-    request: Mapping[str, Any], loaded: Fingerprint, node: NodeView, *, ahead: Ahead
-) -> Iterator[dict[str, Any]]:
+    request: Fields, loaded: Fingerprint, node: NodeView, *, ahead: Ahead
+) -> Iterator[Json]:
     """The JSON lines of the daemon's answer. `loaded`: the daemon's configuration, which
     must be the client's too. Raises OptionRefused.
     """
@@ -152,9 +149,7 @@ def check_for_client(
     yield check(node, options, ahead).line()
 
 
-def one_line(
-    observations: SignalObservations, met: tuple[Threshold, ...], unknown: tuple[Threshold, ...]
-) -> str:
+def one_line(observations: SignalObservations, met: Thresholds, unknown: Thresholds) -> str:
     """The answer in at most 80 characters."""
     if met:
         low = ", ".join(
@@ -165,7 +160,7 @@ def one_line(
         text = f"unknown: {', '.join(str(threshold.signal) for threshold in unknown)}"
     else:
         text = "no disk pressure"
-    return text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 3] + "..."
+    return text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 3]}..."
 
 
 def facts_table(filesystems: Sequence[FilesystemFacts], width: int | None = None) -> list[str]:

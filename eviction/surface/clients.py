@@ -15,8 +15,6 @@ nobody waits for a slow one.
 Covers: accepting, reading, writing, limits. Does not cover: what a request means.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import selectors

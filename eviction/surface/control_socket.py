@@ -13,8 +13,6 @@ by those. A socket that cannot be bound (for lack of inodes, for example) or ser
 the daemon runs without one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select
@@ -27,7 +25,7 @@ from typing import Any
 
 from eviction.surface.clients import BACKLOG, Client, Clients
 from eviction.surface.control_client import TIMEOUT_SECONDS
-from eviction.types import EvictionError
+from eviction.types import EvictionError, Fields
 from reclaim.trust import directory_refusal
 from reclaim.workers import NoThread, Workers
 from signals.quantity import reason_of
@@ -40,7 +38,7 @@ OCCUPIED = (
 )
 TOO_LATE = b'{"refused": "turned away, as no whole request has come in time"}\n'
 
-Conversation = Callable[[Mapping[str, Any]], Iterator[Any]]
+Conversation = Callable[[Fields], Iterator[Any]]
 
 
 class ControlUnavailable(EvictionError):

@@ -12,8 +12,6 @@ moment, so that many scrapes do not delay a probe. prometheus-client is imported
 on.
 """
 
-from __future__ import annotations
-
 import socket
 from dataclasses import dataclass
 
@@ -25,8 +23,8 @@ from eviction.surface.daemon import Daemon
 from eviction.surface.http_server import CannotListen, HttpServer, Pages, health
 from eviction.surface.systemd import Notifier
 from eviction.types import Decision
+from eviction.wording.explain import NOTHING_IS_REMOVED, conditions_in_words, why_met
 from eviction.wording.log import Log
-from eviction.wording.tables import NOTHING_IS_REMOVED, conditions_in_words, why_met
 from signals.types import SignalObservations
 
 

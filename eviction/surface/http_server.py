@@ -4,8 +4,6 @@ All clients are served on one thread, without waiting for any of them (`eviction
 has the limits). A request has at most 8 KiB; there is one per connection.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """The files that the daemon keeps: the image records and the ballast. Both are written on threads
 of their own, so that nothing waits for a disk that is full or busy."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import suppress
 from functools import partial

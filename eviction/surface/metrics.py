@@ -12,8 +12,6 @@ name, an id or a path, so there are at most `LARGEST_SERIES` series whatever run
 A family has one unit, which its name says: bytes, inodes, seconds.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 from collections import Counter
@@ -33,12 +31,12 @@ from prometheus_client.registry import Collector
 
 from eviction.records.listener import Listener
 from eviction.records.passes import OF_PASSES, Pass, PassResult
+from eviction.surface.daemon import NodeStatus
 from eviction.surface.http_server import Headers, Page
 from eviction.types import NodeCondition
-from eviction.wording.status import NodeStatus
 from reclaim.evidence.states import Why
-from reclaim.functions.periodic_image_gc import IMAGE_GC
 from reclaim.functions.table import CONTAINER_GC, FUNCTIONS, FunctionTable
+from reclaim.functions.unused_images import IMAGE_GC
 from reclaim.images.records import Returned
 from reclaim.types import Kind, Reason, Result
 from signals.types import AVAILABLE, INODES_FREE
@@ -69,14 +67,6 @@ OF_MARKS = (
     ("threshold_inodes", "The mark in inodes at the present capacity", "effective", INODES_FREE),
     ("headroom_seconds", HEADROOM, "headroom_seconds", ""),
 )
-DEPRECATED = {  # a name of the release before -> the families that have its series now
-    "signal_available": ("signal_available_bytes", "signal_inodes_free"),
-    "signal_capacity": ("signal_capacity_bytes", "signal_inodes"),
-    "threshold": ("threshold_bytes", "threshold_inodes"),
-    "heartbeat_age_seconds": ("last_observation_timestamp_seconds",),
-    "stats_age_seconds": ("signal_read_timestamp_seconds",),
-    "removal_in_flight_seconds": ("oldest_removal_timestamp_seconds",),
-}
 
 
 @dataclass(eq=False)
@@ -200,10 +190,7 @@ class Metrics(Collector, Listener):
 
     def collect(self) -> Iterator[Metric]:
         lines_dropped, records, records_dropped = self.counts()
-        status = self.status()
-        families = {family.name: family for family in _of_status(status)}
-        yield from families.values()
-        yield from _deprecated(families, status.wall)
+        yield from _of_status(self.status())
         yield from _families(
             CounterMetricFamily,
             (
@@ -352,18 +339,4 @@ def _families(kind: Any, *rows: tuple[Any, ...]) -> Iterator[Metric]:
         for words, value in known.items() if isinstance(known, Mapping) else [((), known)]:
             if value is not None:
                 family.add_metric([str(word) for word in words], float(value))
-        yield family
-
-
-def _deprecated(families: Mapping[str, Metric], wall: float) -> Iterator[Metric]:
-    """The same series by the names of the release before: both units in one, ages for times."""
-    for old, new in DEPRECATED.items():
-        family = GaugeMetricFamily(
-            f"reclaimd_{old}", f"DEPRECATED, gone in the next release: {', '.join(new)}"
-        )
-        for name in new:
-            for _, labels, value, *_ in families[f"reclaimd_{name}"].samples:
-                family.add_sample(
-                    family.name, labels, wall - value if "timestamp" in name else value
-                )
         yield family

@@ -19,12 +19,10 @@ of the daemon in a file beside `stateFile`.
 What a pause is, is in `engine.world`.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -36,6 +34,7 @@ from eviction.engine.world import LONGEST_PAUSE_SECONDS
 from eviction.records.own_file import OwnFile
 from eviction.records.state_file import Moment, moments
 from eviction.surface.answer import OptionRefused
+from eviction.types import Fields, Json
 from eviction.wording.log import Log
 from reclaim.workers import NoThread, Workers, in_time
 from signals.clock import Clock
@@ -190,9 +189,7 @@ class PauseFile:
                 return
 
 
-def pause_for_client(
-    request: Mapping[str, Any], node: Node, file: PauseFile, *, log: Log
-) -> Iterator[dict[str, Any]]:
+def pause_for_client(request: Fields, node: Node, file: PauseFile, *, log: Log) -> Iterator[Json]:
     """Begins a pause of `seconds`, or ends it if 0. One line of JSON: `paused_seconds`, `sentence`,
     `warning` (empty, or why the pause will not be the same after a restart). Raises OptionRefused.
     The sentence says how many removals were sent and are not answered, as no pause cancels them."""

@@ -1,7 +1,5 @@
 """The configuration that the daemon has loaded, and how it is loaded again."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field

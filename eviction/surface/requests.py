@@ -10,12 +10,9 @@ that has begun is finished.
 The pass itself is in `engine.relief`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.configuration.threshold_config import read_mark
@@ -32,23 +29,15 @@ from eviction.exit_codes import (
     EXIT_RUNTIME,
     EXIT_USAGE,
 )
-from eviction.records.json_shapes import LEFT_OUT, to_json
-from eviction.records.observations_json import observations_json
+from eviction.records.json_shapes import LEFT_OUT, observations_json, to_json
 from eviction.records.pass_json import NothingToDo, Room, pass_json, room_of
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.surface import answer as answers
 from eviction.surface.answer import Answer, HeldRoom, OptionRefused, Output
-from eviction.types import Decision, Extent, Threshold
-from eviction.wording.explain import pass_lines
-from eviction.wording.tables import amount, signals_table
+from eviction.types import Decision, Extent, Fields, Json, Threshold
+from eviction.wording.explain import amount, pass_lines, signals_table
 from reclaim.workers import NoThread, Workers
-from signals.types import (
-    AVAILABLE,
-    KUBELET_SIGNALS,
-    FilesystemRole,
-    Signal,
-    SignalObservations,
-)
+from signals.types import AVAILABLE, KUBELET_SIGNALS, FilesystemRole, Signal, SignalObservations
 
 LEAST_BYTES = 1 << 20  # less was meant to have another unit
 MOST_WAITING = 4
@@ -81,9 +70,7 @@ class ReclaimOptions(Output):
     """The filesystem of that, whose signal is meant then."""
 
 
-def read_options(
-    given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_SIGNALS
-) -> ReclaimOptions:
+def read_options(given: Fields, signals: Sequence[Signal] = KUBELET_SIGNALS) -> ReclaimOptions:
     """The options, from their names on the command line (`-` as `_`). `signals`:
     those that the node can have.
 
@@ -304,9 +291,7 @@ class Requests:
         """The answer, once the pass has ended."""
         return respond(options, self.node, wanted=wanted)
 
-    def converse(
-        self, request: Mapping[str, Any], loaded: Fingerprint
-    ) -> Generator[dict[str, Any], None, None]:
+    def converse(self, request: Fields, loaded: Fingerprint) -> Generator[Json, None, None]:
         """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be the
         client's too. Raises OptionRefused for what the command may do by itself."""
         given = answers.options_of_client(request, loaded, self.node)

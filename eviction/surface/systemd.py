@@ -9,8 +9,6 @@ The watchdog is fed only by finished observations, never by a timer, so that a
 loop that hangs is noticed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import socket

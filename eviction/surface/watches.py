@@ -1,7 +1,5 @@
 """Which directories inotify watches for the daemon."""
 
-from __future__ import annotations
-
 import os
 
 from eviction.configuration.effective import poll_policy

@@ -1,7 +1,5 @@
 """Gives directories of the node an extent size hint: which, and what is said of each."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from functools import partial

@@ -7,8 +7,6 @@ kernel's `Documentation/admin-guide/xfs.rst` (allocsize), `fs/xfs/libxfs/xfs_bma
 `Documentation/filesystems/tmpfs.rst`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple

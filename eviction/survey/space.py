@@ -8,47 +8,59 @@ each image that has it.
 A remark is not a part: its bytes are already counted in the parts, or are free.
 
 It is found out after a pass that could not relieve the node, never before a removal.
+
+Of open files:
+
+* A removed file keeps its bytes until the last process that has it open lets go: `df` counts them,
+  `du` does not.
+* XFS allocates space beyond the end of a growing file (speculative preallocation), which is
+  nobody's data.
+* A container opens its files through an overlay, under the overlay's device number; they count for
+  the filesystem of the upper directory.
+* Files in btrfs subvolumes without a given path are not found.
+
+Source: proc(5), for `/proc/pid/cgroup` and `comm`.
+
+Directory trees are counted like `du -x`: allocated bytes, hard-linked files once, one device only.
+Mount points below a tree are skipped by path and never touched. Everything has a time limit, as a
+filesystem may never answer; what was not reached is unknown.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
 from eviction.records.attribution import About, Attribution, Remark, Share, Use
 from eviction.records.passes import Pass, PassResult
-from eviction.survey.caches import Cache, caches_below
 from eviction.survey.filesystem_facts import (
     paths_that_answer,
     project_quota_sentence,
     roles_by_device,
 )
-from eviction.survey.open_files import HiddenSpace, OpenFile, look
-from eviction.survey.trees import TimeLimit, Tree, TreeUsage, count_trees
 from reclaim.cri.client import CriClient
 from reclaim.cri.containers_storage import IMAGES
+from reclaim.evidence.files_in_use import hides_processes
 from reclaim.evidence.states import PodStates
+from reclaim.functions.caches import layers_of_containers, tagged_below
 from reclaim.functions.checkpoints import CHECKPOINT
 from reclaim.functions.checkpoints import DIRECTORIES as CHECKPOINT_DIRECTORIES
 from reclaim.functions.containerd_garbage import CONTENT as GARBAGE
 from reclaim.functions.rotated_logs import ROTATED_LOG
-from reclaim.types import (
-    Action,
-    Kind,
-    Outcome,
-    Reason,
-    ReclaimResult,
-    Result,
-    RuntimeUnavailable,
-)
-from reclaim.workers import NoThread, Workers
+from reclaim.pod_logs.directories import allocated_bytes, opened
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, RuntimeUnavailable
+from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from signals.clock import Clock
+from signals.mounts import MOUNTS, Mount, filesystem_id, mount_holding, overlays_on, read_mounts
+from signals.open_files import PROC, open_files, processes
 from signals.quantity import counted, format_bytes
 from signals.types import FilesystemRole, FsStats, SignalObservations
 
@@ -423,13 +435,13 @@ class DiskSurvey:
         pods = self.pods()
         store_root = "".join(places.stores[:1])
         spaces, unseen = look(paths_that_answer(observations), self._looking)
-        volumes = os.path.join(places.root_directory, "pods")
+        volumes = f"{places.root_directory}/pods"
         *kubelets, content, store = count_trees(
             [
                 Tree(places.pod_logs_dir, lambda names: class_of_log(names, pods.gone)),
                 Tree(volumes, lambda _: Use.VOLUMES),
                 *(
-                    Tree(os.path.join(places.root_directory, name), lambda _: Use.CHECKPOINTS)
+                    Tree(f"{places.root_directory}/{name}", lambda _: Use.CHECKPOINTS)
                     for name in CHECKPOINT_DIRECTORIES
                 ),
                 Tree(_content_beside(store_root)),
@@ -473,3 +485,345 @@ def _free_bytes(observations: SignalObservations) -> int:
     filesystems = observations.filesystems.values()
     free = {identity.device_id: stats.free_bytes for identity, stats in filesystems}
     return sum(free.values())
+
+
+# ---- files that are open
+
+MOST_FILES = 10_000  # that are remembered, so memory stays bounded
+# systemd, cgroupfs
+_POD = re.compile(r"/kubepods(?:[^/\n]*-pod([^/\n]+)\.slice|(?:/[^/\n]+)?/pod([^/\n]+))")
+
+
+class OpenFile(NamedTuple):
+    """A file that takes bytes because it is open."""
+
+    path: str
+    """The last one of a deleted file."""
+    pid: int
+    """Of the first process that has it open."""
+    process: str
+    """The name of that process."""
+    pod_uid: str
+    """Empty if that process is in no pod."""
+    bytes: int
+    """All of a deleted file; of another one, those beyond its end."""
+    deleted: bool
+
+
+class HiddenSpace(NamedTuple):
+    """What was found on one filesystem."""
+
+    mount: Mount | None = None
+    open_files: Sequence[OpenFile] = ()
+
+
+class OpenFilesScan:
+    """One scan of all processes. Another thread may read the result at any time."""
+
+    def __init__(self, proc: str = PROC):
+        self.filesystems: dict[int, int] = {}
+        """From `st_dev` to `device_id`, including overlays that write to that filesystem."""
+        self.mounts: dict[int, Mount | None] = {}
+        """By `device_id`."""
+        self.processes = 0
+        self.unreadable = 0
+        """How many processes' files could not be read."""
+        self.complete = False
+        """Whether time and memory sufficed for all other processes."""
+        self.others_hidden = False
+        """This `/proc` may hide processes (hidepid), or is not of the node's PID namespace."""
+        self._proc = proc
+        self._files: dict[tuple[int, int], OpenFile] = {}  # by filesystem and inode
+
+    def run(self, in_time: InTime) -> None:
+        """Scans every process, by ascending PID. Never raises OSError."""
+        pids: list[int] = []
+        with suppress(OSError):
+            pids = processes(self._proc)
+        self.processes = len(pids)
+        for pid in pids:
+            try:
+                for link, status in open_files(pid, self._proc):
+                    if not in_time() or len(self._files) == MOST_FILES:
+                        return
+                    with suppress(OSError):  # it was closed
+                        self._look(pid, link, status)
+            except (FileNotFoundError, ProcessLookupError):  # it has ended
+                self.processes -= 1
+            except OSError:
+                self.unreadable += 1
+        self.complete = bool(pids)
+
+    def found(self) -> dict[int, HiddenSpace]:
+        """What was found so far on each filesystem, each inode once, by `device_id`."""
+        files = list(self._files.items())
+        return {
+            device_id: HiddenSpace(mount, [file for key, file in files if key[0] == device_id])
+            for device_id, mount in list(self.mounts.items())
+        }
+
+    def not_seen(self) -> Remark | None:
+        """Which processes' open files were not looked at; None if all were."""
+        texts = []
+        if self.unreadable:
+            texts.append(
+                f"{self.unreadable} of {self.processes} processes could not be looked at"
+                " (CAP_SYS_PTRACE)"
+            )
+        if self.others_hidden:
+            texts.append("those outside its PID namespace or hidden by hidepid were not seen")
+        if not self.complete:
+            texts.append("not all were looked at in time")
+        text = f"files that processes hold open: {'; '.join(texts)}"
+        return Remark(About.PROCESSES_NOT_SEEN, None, text) if texts else None
+
+    def _look(self, pid: int, link: str, status: os.stat_result) -> None:
+        """Raises OSError."""
+        device_id = self.filesystems.get(status.st_dev)
+        if device_id is None or (device_id, status.st_ino) in self._files:
+            return
+        if not stat.S_ISREG(status.st_mode):
+            return
+        size = allocated_bytes(status)
+        deleted = status.st_nlink == 0
+        if not deleted:
+            mount = self.mounts.get(device_id)
+            if mount is None or mount.type != "xfs":
+                return
+            # XFS rounds st_blksize up, so this is a lower bound (xfs_stat_blksize)
+            size -= -(-status.st_size // status.st_blksize) * status.st_blksize
+        if deleted or size > 0:
+            self._files[device_id, status.st_ino] = OpenFile(
+                path=os.readlink(link).removesuffix(" (deleted)"),
+                pid=pid,
+                process=_text_of(f"{self._proc}/{pid}/comm") or "?",
+                pod_uid=pod_uid_of(_text_of(f"{self._proc}/{pid}/cgroup")),
+                bytes=size,
+                deleted=deleted,
+            )
+
+
+def pod_uid_of(cgroups: str) -> str:
+    """The UID of the pod that a process belongs to, from its `/proc/pid/cgroup`;
+    empty for a process of no pod.
+
+    Source: Kubernetes v1.36.0, `pkg/kubelet/cm/pod_container_manager_linux.go` (`pod<UID>`) and
+    `cgroup_manager_linux.go` (with the systemd driver a `-` in a name becomes `_`).
+    """
+    found = _POD.search(cgroups)
+    return "" if found is None else (found[1] or found[2]).replace("_", "-")
+
+
+def _text_of(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def look(
+    paths: Mapping[str, int], limit: TimeLimit
+) -> tuple[dict[int, HiddenSpace], Remark | None]:
+    """What is found on the filesystems of these paths, by the `device_id` given for each, and which
+    processes' open files were not looked at. On btrfs, only the subvolumes of these paths are
+    searched. Never raises OSError."""
+    scan = OpenFilesScan()
+
+    def see(in_time: InTime) -> None:
+        table = read_mounts()
+        for path, device_id in paths.items():
+            with suppress(OSError):
+                scan.filesystems[os.stat(path).st_dev] = device_id
+                scan.mounts.setdefault(device_id, mount_holding(os.path.realpath(path), table))
+        for device_id in scan.mounts:
+            for overlay in overlays_on(device_id, table):
+                scan.filesystems[overlay] = device_id
+        scan.others_hidden = hides_processes(table)
+        scan.run(in_time)
+
+    limit.run(see)
+    return scan.found(), scan.not_seen()
+
+
+# ---- trees of directories
+
+TO_NOTICE_SECONDS = 0.5  # that a task has once its time is up
+
+InTime = Callable[[], bool]
+
+
+class TimeLimit:
+    """Runs a task on a thread, and waits for it for so many seconds.
+
+    A task that is stuck in the kernel keeps its thread; no other task starts until it ends.
+    """
+
+    def __init__(self, workers: Workers, clock: Clock, seconds: float):
+        self._clock = clock
+        self._seconds = seconds
+        self._read = ReadingsInTime(workers, seconds + TO_NOTICE_SECONDS)
+
+    def run(self, task: Callable[[InTime], None]) -> None:
+        """Calls `task` with a function that says whether there is time left.
+
+        Does nothing if no thread can start.
+        """
+        until = self._clock.monotonic() + self._seconds
+        with suppress(ReadingHangs, NoThread):
+            self._read(lambda: task(lambda: self._clock.monotonic() < until))
+
+
+class Tree(NamedTuple):
+    """A tree to count."""
+
+    root: str
+    classify: Callable[[Sequence[str]], str] = lambda _: "all"
+    """From the components of a file's path below the root to the class of the file."""
+
+
+@dataclass(slots=True)
+class TreeUsage:
+    """What a tree occupies, without the root itself."""
+
+    device_id: int | None = None
+    """As in `FilesystemIdentity`; None if the root does not exist or was not reached."""
+    bytes_by_class: dict[str, int] = field(default_factory=dict)
+    """The allocated bytes by class of file."""
+    complete: bool = False
+    """Whether everything was counted; otherwise the numbers are lower bounds."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether only a part was counted."""
+        return self.device_id is not None and not self.complete
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.bytes_by_class.values())
+
+
+def count_trees(trees: Sequence[Tree], limit: TimeLimit, mounts: str = MOUNTS) -> list[TreeUsage]:
+    """The usage of each tree, in the same order.
+
+    Files that cannot be read are left out; never raises OSError.
+    """
+    usages = [TreeUsage() for _ in trees]
+
+    def count(in_time: InTime) -> None:
+        for tree, usage in zip(trees, usages, strict=True):
+            with suppress(OSError):  # there is no root
+                _count_tree(tree, usage, in_time, mounts=mounts)
+
+    limit.run(count)
+    # copied, as a thread that was left behind may still be counting
+    return [replace(usage, bytes_by_class=usage.bytes_by_class.copy()) for usage in usages]
+
+
+def _count_tree(tree: Tree, usage: TreeUsage, in_time: InTime, *, mounts: str) -> None:
+    """Raises OSError if there is no root."""
+    st_dev = os.stat(tree.root).st_dev
+    usage.device_id = filesystem_id(tree.root, mounts)
+    root = os.path.realpath(tree.root)
+    mounted = mounts_below(root, mounts)
+    linked: set[int] = set()
+    pending = [root]
+    complete = True
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    if not in_time():
+                        return
+                    if entry.path in mounted:
+                        continue
+                    status = entry.stat(follow_symlinks=False)
+                    if status.st_dev != st_dev or status.st_ino in linked:
+                        continue
+                    if stat.S_ISDIR(status.st_mode):
+                        pending.append(entry.path)
+                    elif status.st_nlink > 1:
+                        linked.add(status.st_ino)
+                    group = tree.classify(entry.path.removeprefix(root).strip("/").split("/"))
+                    size = usage.bytes_by_class.get(group, 0) + allocated_bytes(status)
+                    usage.bytes_by_class[group] = size
+        except FileNotFoundError:  # removed while it was counted
+            continue
+        except OSError:
+            complete = False
+    usage.complete = complete
+
+
+def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
+    """The mount points below a directory, from the kernel's table; none if it cannot be read. A
+    directory that is mounted on itself, as CRI-O does with its layers, holds nothing else than
+    the tree and is left out."""
+    table = read_mounts(mounts)
+    outer = mount_holding(root, table)
+    # of several at one point, the last one is seen
+    below = {
+        mount.point: mount for mount in table if mount.point.startswith(f"{root.rstrip('/')}/")
+    }
+    return frozenset(
+        point
+        for point, mount in below.items()
+        if outer is None
+        or (mount.device, mount.root)
+        != (outer.device, os.path.join(outer.root, os.path.relpath(point, outer.point)))
+    )
+
+
+# ---- caches
+
+SMALLEST_CACHE_BYTES = 64 << 20  # less is not worth a word
+MOST_CACHES = 5
+USUAL_PLACES = ("/root", "/home", "/srv", "/opt", "/data", "/mnt", "/var/cache")
+_POD_VOLUME = re.compile(r"/pods/([^/]+)/volumes/")
+
+
+class Cache(NamedTuple):
+    """A tagged directory. `at_least`: whether `bytes` is a lower bound."""
+
+    path: str
+    bytes: int
+    device_id: int | None
+    at_least: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """What it takes, and whose it is, for people."""
+        pod = _POD_VOLUME.search(self.path)
+        whose = f" of pod {pod[1]}" if pod else ""
+        least = "at least " if self.at_least else ""
+        return (
+            f"{least}{format_bytes(self.bytes)} are in a cache{whose} that no function removes from"
+            f" (CACHEDIR.TAG in {self.path})"
+        )
+
+
+def caches_below(
+    places: Iterable[str], named: Sequence[str], limit: TimeLimit
+) -> tuple[Cache, ...]:
+    """The largest caches below these directories that lie below none of `named`, the largest
+    first. Never raises OSError."""
+    found: list[str] = []
+
+    def look(in_time: InTime) -> None:
+        layers = layers_of_containers()
+        for place in places:
+            with suppress(OSError), opened(place) as directory:
+                for names in tagged_below(directory, layers):
+                    if not in_time():
+                        return
+                    found.append(os.path.join(place, *map(os.fsdecode, names)))
+
+    limit.run(look)
+    roots = [f"{root.rstrip('/')}/" for root in named]
+    paths = [path for path in found if not f"{path}/".startswith(tuple(roots))]
+    usages = count_trees([Tree(path) for path in paths], limit)
+    caches = [
+        Cache(path, usage.total_bytes, usage.device_id, usage.partial)
+        for path, usage in zip(paths, usages, strict=True)
+        if usage.total_bytes >= SMALLEST_CACHE_BYTES
+    ]
+    return tuple(sorted(caches, key=lambda cache: -cache.bytes)[:MOST_CACHES])

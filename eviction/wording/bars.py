@@ -1,7 +1,5 @@
 """A filesystem as a bar on which marks stand, and how it was lately, in characters."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 WIDTH = 20

@@ -5,8 +5,6 @@ Does not cover unknown names, which the configuration rejects, and functions tha
 cannot be called (`engine.node`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +12,7 @@ from functools import partial
 
 from eviction.configuration.effective import Configuration, eviction_config
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
-from eviction.types import Threshold
+from eviction.types import Thresholds
 from eviction.wording.explain import later_than_kubelet, no_effect_sentences, unreachable_sentences
 from reclaim.kubelet.versions import DROP_INS_REMOVE, MERGES_DEFAULTS
 from reclaim.types import FREES
@@ -125,7 +123,7 @@ def row_findings(
                 )
 
 
-def has_no_threshold(thresholds: tuple[Threshold, ...]) -> bool:
+def has_no_threshold(thresholds: Thresholds) -> bool:
     """Whether none of them can take effect: those of containerfs never do, as the kubelet
     derives them from others.
     """

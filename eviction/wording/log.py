@@ -12,8 +12,6 @@ were dropped and since when. Lines stay whole and in order.
 handler is flushed under the lock that its stuck write holds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -29,7 +27,8 @@ from queue import SimpleQueue
 from typing import Any, TextIO
 
 from eviction.printable import escaped
-from eviction.records.observations_json import timestamp
+from eviction.records.json_shapes import timestamp
+from eviction.types import Fields
 from reclaim.workers import Workers
 from signals.clock import Clock
 
@@ -112,7 +111,7 @@ class Log:
         if not self.as_json:
             self.info(sentence, **fields)
 
-    def _line(self, level: Level, sentence: str, fields: Mapping[str, Any]) -> str:
+    def _line(self, level: Level, sentence: str, fields: Fields) -> str:
         time = timestamp(self.wall())
         word = level.name.lower()
         if self.as_json:
@@ -213,7 +212,7 @@ def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:
     return environment.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
-def _unsaid(sentence: str, fields: Mapping[str, Any]) -> Iterator[str]:
+def _unsaid(sentence: str, fields: Fields) -> Iterator[str]:
     """The fields for people: without those whose value the sentence has, and those for programs,
     whose meaning it has."""
     said = sentence.replace("_", " ")

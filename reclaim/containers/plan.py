@@ -22,8 +22,6 @@ Covers: verdicts and their order. Does not cover: reading, and the checks right 
 removal (`unused_containers`).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace

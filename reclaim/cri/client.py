@@ -1,5 +1,5 @@
 """Client for CRI v1 over unix sockets: its calls, returning values of
-`reclaim.types` and `reclaim.services`.
+`reclaim.types` and `reclaim.types`.
 
 * Endpoints are `unix:///path` or a plain path, as for the kubelet. After a lost connection,
   the next call reconnects.
@@ -20,8 +20,6 @@ Covers: which calls there are, and how they are made. Does not cover: what is ta
 (`convert`), gRPC itself (`channel`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -40,26 +38,25 @@ from reclaim.cri.convert import (
     text_in_json,
 )
 from reclaim.cri.status import Answer, CallError, Code, Message, parsed
-from reclaim.services import (
-    NO_STATUS,
-    ContainerStatus,
-    ImageFsInfo,
-    PodSandboxStatus,
-    RuntimeVersion,
-)
 from reclaim.trust import socket_refusal
 from reclaim.types import (
     NEVER,
+    NO_STATUS,
     AnsweredLate,
     AnsweredWithError,
     ConnectionLost,
     Container,
+    ContainerStatus,
     Image,
+    ImageFsInfo,
+    Images,
     PodSandbox,
+    PodSandboxStatus,
     ReclaimError,
     RemovalFailed,
     RequestRefused,
     RuntimeUnavailable,
+    RuntimeVersion,
 )
 
 READ_DEADLINE_SECONDS = 10.0
@@ -261,7 +258,7 @@ class CriClient:
 
     # ---- ImageService
 
-    def list_images(self) -> tuple[Image, ...]:
+    def list_images(self) -> Images:
         """All images."""
         return tuple(map(image_of, self._list(pb.ListImagesRequest(), "StreamImages", pb.Image)))
 

@@ -20,8 +20,6 @@ Delete), storage/layers.go (Layer) and image/storage/storage_dest.go (CommitWith
 https://github.com/cri-o/cri-o server/image_fs_info.go.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Mapping

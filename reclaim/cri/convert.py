@@ -1,4 +1,4 @@
-"""Converts CRI messages to values of `reclaim.types` and `reclaim.services`.
+"""Converts CRI messages to values of `reclaim.types` and `reclaim.types`.
 
 The answer to a list call is split into its entries before it is parsed, so that 50 000 containers
 are never all in memory as messages. CRI's list answers have their entries in field 1, and no other
@@ -9,8 +9,6 @@ different order each time, so hardly any entry repeats the same bytes.
 Source of the encoding: https://protobuf.dev/programming-guides/encoding/
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from sys import intern
@@ -18,13 +16,14 @@ from typing import TypeVar
 
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.status import CallError, Code
-from reclaim.services import ContainerStatus, PodSandboxStatus
 from reclaim.types import (
     Container,
     ContainerState,
+    ContainerStatus,
     Image,
     PodSandbox,
     PodSandboxState,
+    PodSandboxStatus,
     RuntimeUnavailable,
 )
 

@@ -24,12 +24,11 @@ is in use (`evidence.references`), whether the pod directories are trusted (`evi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple
 
-from reclaim.evidence.lists import Evidence
 from reclaim.evidence.references import (
     ImageIndex,
     ImagesInUse,
@@ -38,9 +37,8 @@ from reclaim.evidence.references import (
     means,
     pins_sandbox_image,
 )
-from reclaim.evidence.starts import FRESH_SECONDS
+from reclaim.evidence.starts import FRESH_SECONDS, nothing_has_begun
 from reclaim.evidence.states import PodDirectories, PodStateProvider, PodStates
-from reclaim.services import Runtime, RuntimeVersion
 from reclaim.types import (
     NEVER,
     NO_LAYERS,
@@ -49,13 +47,16 @@ from reclaim.types import (
     ConnectionLost,
     Container,
     ContainerState,
-    Image,
+    Images,
     Layers,
     Listing,
     PodSandbox,
     PodSandboxState,
     RequestRefused,
+    Runtime,
     RuntimeUnavailable,
+    RuntimeVersion,
+    Verdict,
 )
 from reclaim.workers import Answer, Workers
 from signals.clock import LATE_SECONDS, Clock
@@ -183,7 +184,7 @@ class Inventory:
         self._sandboxes = SharedReading(lambda: retried(runtime.list_pod_sandboxes, sleep), clock)
         self._of_pods = SharedReading(self._read_pods_and_containers, clock)
         self._learned = _Learned()
-        self._index: tuple[tuple[Image, ...], ImageIndex] = ((), ImageIndex(()))
+        self._index: tuple[Images, ImageIndex] = ((), ImageIndex(()))
 
     def containers(self, not_older_than: float) -> tuple[Container, ...]:
         """All containers. Raises RuntimeUnavailable."""
@@ -193,7 +194,7 @@ class Inventory:
         """All sandboxes. Raises RuntimeUnavailable."""
         return self._sandboxes.read(not_older_than).answer
 
-    def images(self, not_older_than: float) -> tuple[Image, ...]:
+    def images(self, not_older_than: float) -> Images:
         """All images. Raises RuntimeUnavailable."""
         return self._images.read(not_older_than).answer
 
@@ -230,7 +231,7 @@ class Inventory:
         fresh = listing._replace(containers=containers, image_volumes=volumes, named_images=named)
         return self._evidence_of(fresh, reading)
 
-    def learn_layers(self, images: tuple[Image, ...], goes_on: GoesOn = lambda: True) -> None:
+    def learn_layers(self, images: Images, goes_on: GoesOn = lambda: True) -> None:
         """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of
         the same images. A pass never asks; it uses `layers`. For one thread at a time."""
         ids = frozenset(image.id for image in images)
@@ -329,7 +330,7 @@ class Inventory:
         return learned if learned.facts == facts else _Learned()
 
     def _sandbox_image_references(
-        self, images: tuple[Image, ...], sandboxes: tuple[PodSandbox, ...], facts: _RuntimeFacts
+        self, images: Images, sandboxes: tuple[PodSandbox, ...], facts: _RuntimeFacts
     ) -> frozenset[str] | None:
         """The configured sandbox image and those that ready sandboxes were made from;
         None if neither is known.
@@ -467,3 +468,46 @@ def retried(read: Callable[[], Answer], sleep: Callable[[float], None] = time.sl
             reraise=True,
         )
         return attempts(read)
+
+
+# ---- evidence
+
+
+class Evidence(NamedTuple):
+    """What shows that nobody uses an image. Times are monotonic seconds."""
+
+    listing: Listing
+    usage: ImagesInUse
+    """Which images the lists show in use."""
+    directories: PodDirectories | None
+    """Those of pods, looked at right before the list of containers was begun; None
+    if they could not be read.
+    """
+    begun_at: float
+    """When the list of containers was begun."""
+    answered_at: float
+    """When it was answered."""
+    read_at: float
+    """By when what else belongs to it was read."""
+
+    @property
+    def as_of(self) -> float:
+        """When it counts from: its beginning; but its end, if it was slow, as it would never be
+        fresh enough. What has begun meanwhile is seen by the last look; where there is none, only
+        the list of containers may be slow."""
+        end = self.answered_at if self.directories is None else self.read_at
+        return end if end - self.begun_at >= FRESH_SECONDS / 2 else self.begun_at
+
+    def without(self, planned: Sequence[Verdict]) -> Evidence:
+        """How a dry run continues after planning to remove these objects."""
+        if not planned:
+            return self
+        listing = self.listing.without(planned)
+        return self._replace(listing=listing, usage=images_in_use(listing))
+
+    def holds(self, directories_now: PodDirectories | None) -> bool:
+        """Whether nothing has begun since, by another look; False if that is not known."""
+        before = self.directories
+        return before is not None and nothing_has_begun(
+            before, directories_now, self.listing.containers
+        )

@@ -4,8 +4,6 @@ answer's message is parsed.
 Source: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import TypeVar
 

@@ -6,8 +6,6 @@ each attempt, right before the container (`states.PodDirectory`). So they show w
 before the runtime does. Nothing is made here, and no symlink below the root is followed.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +33,7 @@ class KubeletDirectories:
     """
 
     def __init__(self, root_directory: str, in_time: ReadingsInTime | None = None):
-        self.path = os.path.join(root_directory, "pods")
+        self.path = f"{root_directory}/pods"
         self._root = root_directory
         self._in_time = in_time
 

@@ -7,8 +7,6 @@ its namespace or below (pid_namespaces(7)).
 Source: proc(5), for `/proc/pid/cwd`, `maps` and `locks`.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import struct
@@ -41,7 +39,7 @@ class FilesInUse(NamedTuple):
         return (status.st_dev, inode) in self.files or (device, inode) in self.mapped
 
 
-def files_in_use(runtime_path: str, proc: str = PROC) -> FilesInUse:
+def files_in_use(runtime_path: str) -> FilesInUse:
     """Those of all processes, without the descriptors of this one. `runtime_path`: of the runtime's
     socket; empty: there is none. Raises ReclaimError if that cannot be known."""
     files: set[tuple[int, int]] = set()
@@ -49,19 +47,19 @@ def files_in_use(runtime_path: str, proc: str = PROC) -> FilesInUse:
     try:
         if not _sees_all(runtime_path):
             raise ReclaimError(f"{NOT_KNOWN}: not all processes are seen here (hostPID, hidepid)")
-        for pid in processes(proc):
+        for pid in processes():
             with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-                if proc != PROC or pid != os.getpid():
-                    found = open_files(pid, proc, raised=OSError)
+                if pid != os.getpid():
+                    found = open_files(pid, raised=OSError)
                     files.update((status.st_dev, status.st_ino) for _, status in found)
                 for link in ITS_DIRECTORIES:
                     with suppress(FileNotFoundError):  # a kernel thread has none
-                        status = os.stat(f"{proc}/{pid}/{link}")
+                        status = os.stat(f"{PROC}/{pid}/{link}")
                         files.add((status.st_dev, status.st_ino))
-                with open(f"{proc}/{pid}/maps", "rb") as maps:
+                with open(f"{PROC}/{pid}/maps", "rb") as maps:
                     for fields in map(bytes.split, maps):
                         mapped.add(_file(fields[3], fields[4]))
-        with open(f"{proc}/locks", "rb") as locks:
+        with open(f"{PROC}/locks", "rb") as locks:
             for fields in map(bytes.split, locks):
                 mapped.add(_file(*fields[-3].rsplit(b":", 1)))
     except (OSError, ValueError, IndexError) as error:

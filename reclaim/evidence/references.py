@@ -19,8 +19,6 @@ Covers: resolving references, which container uses which image. Does not cover: 
 (`plan`), asking the runtime (`inventory`).
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -76,7 +74,7 @@ class ImageIndex:
             # containerd takes `busybox` as `docker.io/library/busybox`; CRI-O asks a table of
             # aliases and each registry of its configuration in turn (github.com/containers/image,
             # docs/containers-registries.conf.5.md), or fails
-            ending = "/" + name.removeprefix("docker.io/").removeprefix("library/")
+            ending = f"/{name.removeprefix('docker.io/').removeprefix('library/')}"
             for known, ids in self._by_name.items():
                 if known.endswith(ending):
                     found |= ids

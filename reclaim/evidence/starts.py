@@ -20,8 +20,6 @@ only for the pods that were unfinished by then (`PodStarts.wait_seconds`); and w
 sees stops an image once: a list that was begun after it was asked about again is enough.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -14,8 +14,6 @@ Covers: what the file must be, whether it is there, removing it. Does not cover:
 (`eviction.engine.ballast`).
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Iterator

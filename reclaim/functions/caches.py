@@ -10,8 +10,6 @@ whatever lies in the tagged directory itself.
 How one goes: `units`.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections import Counter
@@ -24,7 +22,6 @@ from reclaim.evidence.files_in_use import FilesInUse, files_in_use
 from reclaim.function import ReclaimFunction
 from reclaim.functions.units import (
     HIDDEN,
-    INTERRUPTED,
     USED_LATELY,
     Unit,
     UnitStage,
@@ -34,8 +31,7 @@ from reclaim.functions.units import (
 )
 from reclaim.pod_logs.directories import identity_of, names_in, open_beneath, opened
 from reclaim.pod_logs.names import FileIdentity, printable
-from reclaim.services import Runtime
-from reclaim.types import Action, Plan, Reason, ReclaimError, Rule, Verdict
+from reclaim.types import Plan, Reason, ReclaimError, Runtime, Verdict
 from signals.clock import Clock
 from signals.mounts import read_mounts
 from signals.types import FilesystemRole
@@ -108,17 +104,7 @@ def plan_cache_units(units: Iterable[Unit], settings: CacheSettings, now: float)
         young = age < settings.min_age_seconds and not unit.left_behind
         why = unit.problem or (Reason.KEEP_LIST if kept else USED_LATELY if young else "")
         goes = "over_limit_of_cache" if unit.id in over else "cached"
-        return Verdict(
-            CACHE_UNIT,
-            unit.id,
-            unit.id,
-            Action.KEEP if why else Action.REMOVE,
-            why or (INTERRUPTED if unit.left_behind else goes),
-            unit.size_bytes,
-            age,
-            eligible_in_seconds=settings.min_age_seconds - age if why == USED_LATELY else None,
-            rule=Rule.GUARD,
-        )
+        return unit.verdict(CACHE_UNIT, why, goes, age=age, min_age=settings.min_age_seconds)
 
     return Plan.of(map(verdict_on, in_order))
 

@@ -15,8 +15,6 @@ https://github.com/checkpoint-restore/checkpoint-restore-operator.
 How one goes: `units`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter
@@ -28,7 +26,6 @@ from reclaim.evidence.files_in_use import files_in_use
 from reclaim.evidence.states import PodStates
 from reclaim.function import ReclaimContext, ReclaimFunction
 from reclaim.functions.units import (
-    INTERRUPTED,
     USED_LATELY,
     Unit,
     UnitStage,
@@ -37,7 +34,7 @@ from reclaim.functions.units import (
     measured,
 )
 from reclaim.pod_logs.directories import names_in, opened
-from reclaim.types import Action, Listing, Plan, Reason, ReclaimError, Rule, Verdict
+from reclaim.types import Listing, Plan, Reason, ReclaimError
 from signals.types import FilesystemRole
 
 CHECKPOINT = "checkpoint"
@@ -58,7 +55,7 @@ class CheckpointSettings(NamedTuple):
     @property
     def directories(self) -> tuple[str, ...]:
         """Those in which checkpoints lie, where they exist."""
-        places = (os.path.join(self.root, name) for name in DIRECTORIES)
+        places = (f"{self.root}/{name}" for name in DIRECTORIES)
         return tuple(place for place in places if os.path.isdir(place))
 
 
@@ -116,16 +113,8 @@ def plan_checkpoints(
         else:
             why = USED_LATELY if age < settings.min_age_seconds else ""
         verdicts.append(
-            Verdict(
-                CHECKPOINT,
-                unit.id,
-                unit.id,
-                Action.KEEP if why else Action.REMOVE,
-                why or (INTERRUPTED if unit.left_behind else Reason.POD_GONE),
-                unit.size_bytes,
-                age,
-                eligible_in_seconds=settings.min_age_seconds - age if why == USED_LATELY else None,
-                rule=Rule.GUARD,
+            unit.verdict(
+                CHECKPOINT, why, Reason.POD_GONE, age=age, min_age=settings.min_age_seconds
             )
         )
     return Plan.of(reversed(verdicts))

@@ -19,8 +19,6 @@ Garbage Collection, Garbage Collection labels), `api/services/leases/v1/leases.p
 (references), `internal/cri/server/images/image_pull.go` (createImageReference).
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import time
@@ -37,13 +35,13 @@ from reclaim.cri.inventory import retried
 from reclaim.cri.status import Answer, CallError, Code, Message, parsed
 from reclaim.evidence.files_in_use import pid_behind
 from reclaim.function import Ready, ReclaimFunction, Stage
-from reclaim.services import Runtime
 from reclaim.types import (
     Action,
     Layers,
     Plan,
     ReclaimError,
     RemovalFailed,
+    Runtime,
     RuntimeUnavailable,
     Verdict,
 )

@@ -21,8 +21,6 @@ look and the `unlink`, another file can get the name for some microseconds; the 
 none, as names carry the time of the rotation.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

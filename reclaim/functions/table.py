@@ -15,20 +15,13 @@ kubelet (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, GarbageCollect). No furthe
 once the disk is relieved.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 
 from reclaim.function import ReclaimContext, ReclaimFunction, Stage
 from reclaim.functions.unused_containers import container_stages
 from reclaim.functions.unused_images import UnusedImages, unused_images
-from reclaim.types import (
-    DELETE_ALL_UNUSED_CONTAINERS,
-    DELETE_UNUSED_IMAGES,
-    FREES,
-    Kind,
-)
+from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, FREES, Kind
 
 CONTAINER_GC = "GarbageCollect"
 

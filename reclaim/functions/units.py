@@ -10,8 +10,6 @@ it. With `relatime`, as most disks are mounted, a read is noted once a day at le
 never. What a process has open, mapped, locked or as its directory stays in any case.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat
@@ -30,8 +28,16 @@ from reclaim.pod_logs.directories import (
     remove_tree,
 )
 from reclaim.pod_logs.names import FileIdentity, printable
-from reclaim.services import Runtime
-from reclaim.types import Reason, ReclaimError, RemovalFailed, RuntimeUnavailable, Verdict
+from reclaim.types import (
+    Action,
+    Reason,
+    ReclaimError,
+    RemovalFailed,
+    Rule,
+    Runtime,
+    RuntimeUnavailable,
+    Verdict,
+)
 from signals.clock import Clock
 from signals.mounts import filesystem_id
 
@@ -75,6 +81,23 @@ class Unit(NamedTuple):
     def left_behind(self) -> bool:
         """Whether an interrupted removal has left it."""
         return self.names[-1].startswith(HIDDEN)
+
+    def verdict(self, kind: str, why: str, goes: str, *, age: float, min_age: float) -> Verdict:
+        """It stays for the reason `why`; if that is empty, it goes for the reason `goes`.
+
+        `age`: seconds since it was used. `min_age`: what it must have, if that is why it stays.
+        """
+        return Verdict(
+            kind,
+            self.id,
+            self.id,
+            Action.KEEP if why else Action.REMOVE,
+            why or (INTERRUPTED if self.left_behind else goes),
+            self.size_bytes,
+            age,
+            eligible_in_seconds=min_age - age if why == USED_LATELY else None,
+            rule=Rule.GUARD,
+        )
 
 
 def examine_roots(roots: Iterable[str], what: str, runtime: Runtime) -> None:

@@ -16,8 +16,6 @@ Reading logs creates nothing and opens no symlink's target. As in the kubelet, a
 root fails the whole stage, and an unreadable directory of symlinks counts as empty.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from abc import abstractmethod
@@ -37,13 +35,7 @@ from reclaim.containers.plan import (
 )
 from reclaim.evidence.states import PodStates, is_pod_uid
 from reclaim.function import GONE, Ready, ReclaimContext, Refused, Stage
-from reclaim.pod_logs.directories import (
-    identity_of,
-    names_in,
-    opened,
-    remove_tree,
-    unlink_files,
-)
+from reclaim.pod_logs.directories import identity_of, names_in, opened, remove_tree, unlink_files
 from reclaim.pod_logs.names import (
     LOG_SUFFIX,
     SHORTEST_ID,
@@ -56,10 +48,11 @@ from reclaim.pod_logs.names import (
     symlink_name,
     uid_of_kubelets_log_directory,
 )
-from reclaim.services import NO_STATUS, ContainerStatus, Runtime
 from reclaim.types import (
+    NO_STATUS,
     AnsweredWithError,
     ContainerState,
+    ContainerStatus,
     Identity,
     Listing,
     Plan,
@@ -67,6 +60,7 @@ from reclaim.types import (
     Reason,
     ReclaimError,
     RemovalFailed,
+    Runtime,
     RuntimeUnavailable,
     Verdict,
 )

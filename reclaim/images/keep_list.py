@@ -23,8 +23,6 @@ Covers: reading entries, which images they keep, which entries keep none. Does n
 cover: the plan (`plan`).
 """
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from collections.abc import Iterable

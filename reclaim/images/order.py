@@ -23,8 +23,6 @@ Covers: the order, and what each removal frees. Does not cover: which images may
 the layers are known from (`reclaim.functions.containerd_garbage`, `storage`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple

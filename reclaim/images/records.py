@@ -20,8 +20,6 @@ them. If one is listed again, by its id or else by its first tag, it has returne
 reported once, and how often it was used and came back goes on from there.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace

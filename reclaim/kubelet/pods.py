@@ -22,8 +22,6 @@ Covers: reading, remembering, and the checks right before a removal. Does not co
 (`states`).
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -21,8 +21,6 @@ alpha and off in Kubernetes 1.36, beta and on in 1.37). Source: `pkg/kubelet/kub
   one parser reads both lists.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from typing import Any
@@ -32,12 +30,7 @@ from google.protobuf.json_format import MessageToDict
 from reclaim.cri.channel import Channel
 from reclaim.cri.convert import entries
 from reclaim.cri.status import CallError, Code, parsed
-from reclaim.evidence.pod_list import (
-    ALL_SOURCES,
-    KubeletLate,
-    NotYet,
-    WayRefused,
-)
+from reclaim.evidence.pod_list import ALL_SOURCES, KubeletLate, NotYet, WayRefused
 from reclaim.kubelet import pods_pb2 as pb
 from reclaim.trust import socket_refusal
 

@@ -22,8 +22,6 @@ Sources: `pkg/kubelet/images/pullmanager` (fs_pullrecords.go, image_pull_manager
 PruneUnknownRecords), `pkg/kubelet/images/image_gc_manager.go` (freeSpace); KEP-2535, since 1.35.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -100,7 +98,7 @@ def _read(root: str, containers: Iterable[Container]) -> PullRecords:
     """Raises OSError, and ValueError for something that is no record."""
     # by the clock that stamps files, and by which a runtime says when an image came
     as_of = time.time()
-    pulling, pulled = (os.path.join(root, "image_manager", name) for name in ("pulling", "pulled"))
+    pulling, pulled = (f"{root}/image_manager/{name}" for name in ("pulling", "pulled"))
     for directory in (pulling, pulled):
         if (refusal := directory_refusal(directory)) is not None:
             raise OSError(refusal)
@@ -130,7 +128,7 @@ def _images_of(pulling: str) -> Iterator[str]:
             # one that is not there any more is of a pull that has just ended
             with (
                 suppress(FileNotFoundError),
-                open(os.path.join(pulling, name), encoding="utf-8") as file,
+                open(f"{pulling}/{name}", encoding="utf-8") as file,
             ):
                 match json.load(file):
                     case {"image": str(image)}:

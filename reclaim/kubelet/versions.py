@@ -21,8 +21,6 @@ not run: that would be a process of 100 MiB within our own limit. While the vers
 1.36 is assumed: what 1.37 proves must be told.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import NamedTuple

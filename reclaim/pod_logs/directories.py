@@ -22,8 +22,6 @@ below it.
 Does not cover: whether something may be removed (`containers`, `unused_containers`).
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterator

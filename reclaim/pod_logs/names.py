@@ -17,8 +17,6 @@ working directory, https://github.com/kubernetes/kubernetes/issues/107717; conta
 choose theirs, CVE-2025-0750.)
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 
@@ -120,7 +118,7 @@ def container_log_location(log_path: str, root: str) -> tuple[bytes, bytes, byte
     Accepts only `<root>/<entry>/<entry>/<number>.log`, without `.`, `..`, `//`, NUL and shell
     pattern characters (the kubelet writes none of these, and would expand patterns).
     """
-    directory = root.rstrip("/") + "/"
+    directory = f"{root.rstrip('/')}/"
     match = _CONTAINER_LOG.fullmatch(log_path.removeprefix(directory))
     if match is None or not root.startswith("/") or not log_path.startswith(directory):
         return None

@@ -22,8 +22,6 @@ Sources: unix(7), waitid(2), fcntl(2), proc_pid_stat(5), prctl(2); subprocess.Po
 has to undo of the interpreter's settings.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from eviction.wording.tables import table
+from eviction.wording.explain import table
 from tests.bench import ablate
 from tests.bench.chart import chart
 from tests.bench.containerd_first_byte import containerd_first_byte

@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eviction.wording.tables import table
+from eviction.wording.explain import table
 from tests.bench.beside import VARIABLE, known_to_both
 from tests.bench.effort import Effort, effort_of
 from tests.bench.fills import FillKind

@@ -28,11 +28,11 @@ HOMES = {
     row["library"]: tuple(row["modules"].split())
     for row in rows_of("""
         library           | modules
-        grpc              | eviction/drill/server.py eviction/drill/embedded.py
+        grpc              | eviction/drill/runtime.py eviction/drill/embedded.py
         h2                | reclaim/cri/channel.py
-        google            | reclaim/cri/status.py reclaim/kubelet/pods_api.py eviction/drill/server.py eviction/drill/runtime.py reclaim/cri/cri_pb2.py reclaim/cri/leases_pb2.py reclaim/cri/stores_pb2.py reclaim/kubelet/pods_pb2.py
+        google            | reclaim/cri/status.py reclaim/kubelet/pods_api.py eviction/drill/runtime.py reclaim/cri/cri_pb2.py reclaim/cri/leases_pb2.py reclaim/cri/stores_pb2.py reclaim/kubelet/pods_pb2.py
         prometheus_client | eviction/surface/metrics.py
-        psutil            | signals/filesystems.py reclaim/functions/containerd_garbage.py
+        psutil            | reclaim/functions/containerd_garbage.py
         pyinotify         | signals/watcher.py
         pydantic          | eviction/configuration/ eviction/drill/report/document.py eviction/drill/scenario.py eviction/records/json_shapes.py eviction/records/state_file.py eviction/surface/pause.py
         pydantic_core     | eviction/configuration/
@@ -164,7 +164,7 @@ def test_a_part_of_the_program_loads_no_library_that_it_does_not_need(
     """The embedded runtime alone needs grpcio."""
     loaded = {name.partition(".")[0] for name in loaded_by(statement)}
     assert not loaded & {*(strangers.split() or HOMES)}
-    assert "grpc" in loaded_by("import eviction.drill.server"), "it is found"
+    assert "grpc" in loaded_by("import eviction.drill.runtime"), "it is found"
 
 
 MODULES = "evidence.states evidence.pod_list kubelet.client kubelet.pods"

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from eviction.drill.growers import PREFIX, Bytes, Files, Grower
 from eviction.drill.private_mounts import unmount
 from eviction.drill.real import foreign_entries, mount_point, traces
 from eviction.drill.real_fill_plan import plan_fill, plan_lines
 from eviction.drill.scenario import Grows, ScenarioError
-from eviction.drill.schedule import PressureSchedule
+from eviction.drill.schedule import PREFIX, Bytes, Files, Grower, PressureSchedule
 from eviction.types import Threshold
 from signals.types import (
     KUBELET_SIGNALS,

@@ -27,18 +27,26 @@ from eviction.drill.measurements import (
     Sample,
     downsample,
 )
-from eviction.drill.report.document import DrillReportJson, report_of
-from eviction.drill.report.lines import checks_table, row_lines, story_rows, verdict_rows
-from eviction.drill.report.page import STYLE, junit_xml, page
-from eviction.drill.report.timeline import (
+from eviction.drill.report.document import (
+    DrillReportJson,
+    checks_table,
+    report_of,
+    row_lines,
+    story_rows,
+    verdict_rows,
+)
+from eviction.drill.report.page import (
     HEIGHT,
     LINE,
+    STYLE,
     WIDTH,
     Event,
     Lane,
     MarkLine,
     chart_svg,
+    junit_xml,
     lanes_svg,
+    page,
 )
 from eviction.drill.scenario import read_scenario
 from eviction.drill.schedule import FaultOccurrence, PressurePeriod

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import grpc
 
-from eviction.drill.server import InjectedError
+from eviction.drill.runtime import InjectedError
 from reclaim.cri import cri_pb2
 from tests.nodes.full_server import METHODS
 from tests.nodes.method_faults import SeveralFaults

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from eviction.drill.report.timeline import (
+from eviction.drill.report.page import (
     GAP,
     LEFT,
     LINE,

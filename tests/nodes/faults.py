@@ -8,14 +8,14 @@ from typing import Any
 
 import grpc
 
-from eviction.drill import server
-from eviction.drill.server import first_half
+from eviction.drill import runtime
+from eviction.drill.runtime import first_half
 
 CODES = {code.name: code for code in grpc.StatusCode if code is not grpc.StatusCode.OK}
 
 
 @dataclass
-class Failpoint(server.Failpoint):
+class Failpoint(runtime.Failpoint):
     """The base of those: a subclass says what happens."""
 
     acts: bool = field(default=True, init=False)

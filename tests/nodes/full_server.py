@@ -14,7 +14,7 @@ import grpc
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
-from eviction.drill.server import EmbeddedServer, Method
+from eviction.drill.runtime import EmbeddedServer, Method
 from reclaim.cri import cri_pb2, leases_pb2, stores_pb2
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.leases import Leases

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from eviction.drill.server import Method
+from eviction.drill.runtime import Method
 from tests.nodes.full_server import FullServer
 
 

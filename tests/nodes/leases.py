@@ -17,7 +17,7 @@ from datetime import datetime
 from google.protobuf.empty_pb2 import Empty
 from grpc import StatusCode
 
-from eviction.drill.server import InjectedError
+from eviction.drill.runtime import InjectedError
 from reclaim.cri import leases_pb2
 from tests.nodes.full_runtime import FullRuntime
 

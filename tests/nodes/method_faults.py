@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eviction.drill.server import Failpoint, Failpoints
+from eviction.drill.runtime import Failpoint, Failpoints
 
 
 class When(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from eviction.drill.server import Method
+from eviction.drill.runtime import Method
 from reclaim.cri import cri_pb2
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import METHODS, FullServer

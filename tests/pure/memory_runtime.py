@@ -6,21 +6,19 @@ from collections.abc import Callable, Mapping
 
 from reclaim.cri.status import CallError, Code
 from reclaim.evidence.states import Distrust, PodDirectory, PodStates
-from reclaim.services import (
-    NO_STATUS,
-    ContainerStatus,
-    ImageFsInfo,
-    PodSandboxStatus,
-    RuntimeVersion,
-)
 from reclaim.types import (
     NEVER,
+    NO_STATUS,
     Container,
     ContainerState,
+    ContainerStatus,
     Image,
+    ImageFsInfo,
     Listing,
     PodSandbox,
+    PodSandboxStatus,
     RuntimeUnavailable,
+    RuntimeVersion,
 )
 from tests.pure.values import SteppedClock
 

@@ -15,14 +15,13 @@ from eviction.configuration.effective import Configuration, load
 from eviction.doctor import checks
 from eviction.doctor.checks import CHECKS, EARLIEST_WALL, examine
 from eviction.doctor.facts import Facts, Runtime
-from eviction.survey.caches import Cache
 from eviction.survey.filesystem_facts import filesystem_facts
+from eviction.survey.space import Cache
 from eviction.types import Threshold
 from eviction.wording.configuration_warnings import Finding, Severity
 from reclaim.evidence.states import Distrust, Why
 from reclaim.kubelet.pull_records import PullRecords, record_names
-from reclaim.services import RuntimeVersion
-from reclaim.types import ImageRecord, Listing
+from reclaim.types import ImageRecord, Listing, RuntimeVersion
 from signals.mounts import Mount
 from signals.quantity import parse_quantity
 from signals.types import (

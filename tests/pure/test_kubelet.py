@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from eviction.configuration.effective import load
 from eviction.configuration.kubelet import API_VERSION, KIND, read_kubelet_configuration
-from eviction.engine.build import policies_of
+from eviction.engine.node import policies_of
 from eviction.wording.configuration_warnings import configuration_warnings, kubelet_findings
 from reclaim.cri.status import CallError, Code
 from reclaim.evidence.directories import KubeletDirectories
@@ -56,11 +56,10 @@ from reclaim.types import (
 )
 from tests.pods_wire import POD, message, pods_answer, sized, varint
 from tests.pure.evidence.test_pod_list import (
-    BACKING_OFF,
     DELETED,
     ENDED,
-    NEVER_RAN,
     RUNNING,
+    SAID,
     SPEC,
     UID,
     annotated,
@@ -254,7 +253,7 @@ IMAGE_ID = {
     "started": True,
     "restartCount": 2,
 }
-STATUSES = [RUNNING, ENDED, NEVER_RAN, BACKING_OFF, {**ENDED, **IMAGE_ID}, {"restartCount": 0}]
+STATUSES = [*SAID.values(), {**ENDED, **IMAGE_ID}, {"restartCount": 0}]
 SPECS = [SPEC, {}, {"containers": [{"name": "app", "image": "app:1", "command": ["run", "-x"]}]}]
 PHASES = ["Pending", "Running", "Succeeded", "Failed", "Unknown", ""]
 

@@ -23,9 +23,22 @@ from eviction.survey.filesystem_facts import (
     project_quota_sentence,
     traits_of,
 )
-from eviction.survey.open_files import HiddenSpace, OpenFile, OpenFilesScan, pod_uid_of
-from eviction.survey.space import Measured, attribute, class_of_log, remarks_of, sentence
-from eviction.survey.trees import TimeLimit, Tree, TreeUsage, count_trees, mounts_below
+from eviction.survey.space import (
+    HiddenSpace,
+    Measured,
+    OpenFile,
+    OpenFilesScan,
+    TimeLimit,
+    Tree,
+    TreeUsage,
+    attribute,
+    class_of_log,
+    count_trees,
+    mounts_below,
+    pod_uid_of,
+    remarks_of,
+    sentence,
+)
 from eviction.wording.explain import attribution_lines
 from reclaim.types import Action, Amounts, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from reclaim.workers import Workers
@@ -389,7 +402,7 @@ def test_a_process_that_may_not_be_looked_at_is_counted() -> None:
         pytest.skip("needs root with capabilities, to have a process that has more than another")
     program = """\
 import sys; sys.path[:0] = sys.argv[1:]
-from eviction.survey.open_files import OpenFilesScan
+from eviction.survey.space import OpenFilesScan
 scan = OpenFilesScan(); scan.run(lambda: True)
 print(scan.processes, scan.unreadable, scan.complete)"""
     without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]

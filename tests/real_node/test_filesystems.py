@@ -27,9 +27,16 @@ from eviction.engine.view import NodeView
 from eviction.records.attribution import About, Remark
 from eviction.records.passes import Trigger
 from eviction.records.store import HistoryStore, HistoryUnusable, contents_of
-from eviction.survey.open_files import HiddenSpace, look
-from eviction.survey.space import DiskSurvey, Places, remarks_of
-from eviction.survey.trees import TimeLimit, Tree, count_trees
+from eviction.survey.space import (
+    DiskSurvey,
+    HiddenSpace,
+    Places,
+    TimeLimit,
+    Tree,
+    count_trees,
+    look,
+    remarks_of,
+)
 from reclaim.evidence.states import PodStates
 from reclaim.functions.ballast import BallastRefused, BallastRelease, BallastSettings
 from reclaim.removals import write_back

@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from eviction.configuration.effective import Configuration, load
-from eviction.engine.build import Detection, most_at_work, policies_of
 from eviction.engine.effects import (
     Check,
     Crossed,
@@ -40,6 +39,7 @@ from eviction.engine.effects import (
     WrittenBack,
 )
 from eviction.engine.fold import fold
+from eviction.engine.node import Detection, most_at_work, policies_of
 from eviction.engine.owner import not_begun
 from eviction.engine.periodic import loops
 from eviction.engine.stages import Stages
@@ -49,8 +49,8 @@ from eviction.types import Extent
 from reclaim.cri.inventory import Inventory
 from reclaim.evidence.starts import PartAges
 from reclaim.function import PassFacts, ReclaimContext
-from reclaim.functions.periodic_image_gc import PeriodicImages
 from reclaim.functions.table import FUNCTIONS, PERIODIC_CONTAINERS
+from reclaim.functions.unused_images import PeriodicImages
 from reclaim.images.records import ImageRecords, Loaded
 from reclaim.kubelet.pods import KubeletPods
 from reclaim.kubelet.pull_records import PullRecords, record_names

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from eviction.configuration.effective import Configuration
-from eviction.engine.build import policies_of
 from eviction.engine.effects import (
     Check,
     Effect,
@@ -29,6 +28,7 @@ from eviction.engine.effects import (
     Tell,
 )
 from eviction.engine.effects import CheckEnded as CheckAnswer
+from eviction.engine.node import policies_of
 from eviction.engine.world import RunningPass, World
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Extent

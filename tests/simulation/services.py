@@ -15,23 +15,21 @@ from typing import TYPE_CHECKING
 
 from reclaim.cri.status import CallError, Code
 from reclaim.evidence.states import PodDirectory, PodStates, RootIdentity, Why, distrust
-from reclaim.services import (
-    NO_STATUS,
-    ContainerStatus,
-    ImageFsInfo,
-    PodSandboxStatus,
-    RuntimeVersion,
-)
 from reclaim.types import (
     NEVER,
+    NO_STATUS,
     AnsweredLate,
     ConnectionLost,
     Container,
     ContainerState,
+    ContainerStatus,
     Image,
+    ImageFsInfo,
     PodSandbox,
+    PodSandboxStatus,
     RemovalFailed,
     RequestRefused,
+    RuntimeVersion,
 )
 from tests.simulation.machine import PAUSE_IMAGE, Machine
 from tests.simulation.scheduler import Scheduler

@@ -16,8 +16,7 @@ from eviction.records.attribution import Attribution, Use
 from eviction.records.json_shapes import to_json
 from eviction.records.pass_json import pass_json
 from eviction.records.passes import PassResult
-from eviction.survey.open_files import look
-from eviction.survey.trees import TimeLimit
+from eviction.survey.space import TimeLimit, look
 from reclaim.workers import Workers
 from signals.clock import SystemClock
 from signals.types import FsLayout, Signal

@@ -23,7 +23,7 @@ from eviction.cli.top import screen
 from eviction.records.attribution import Attribution, Share, Use
 from eviction.records.json_shapes import to_json
 from eviction.records.passes import Pass, Trigger
-from eviction.wording.status import Status
+from eviction.surface.daemon import Status
 from manual import options_of
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from schemas import PRINTED

@@ -18,8 +18,14 @@ from reclaim.cri.containers_storage import store_of, stored_at, stored_layers
 from reclaim.cri.convert import GRACE_ANNOTATIONS, entries, stop_grace_seconds
 from reclaim.cri.inventory import GivenUp, Inventory, retried
 from reclaim.cri.status import CallError
-from reclaim.services import ContainerStatus, RuntimeVersion
-from reclaim.types import AnsweredLate, ConnectionLost, RemovalFailed, RuntimeUnavailable
+from reclaim.types import (
+    AnsweredLate,
+    ConnectionLost,
+    ContainerStatus,
+    RemovalFailed,
+    RuntimeUnavailable,
+    RuntimeVersion,
+)
 from reclaim.workers import Workers
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container

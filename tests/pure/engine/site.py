@@ -42,8 +42,8 @@ from eviction.records.passes import Pass, Trigger
 from eviction.types import Extent, ThresholdValue
 from reclaim import types
 from reclaim.function import Ready, Refused, Stage, Wait
-from reclaim.functions.periodic_image_gc import IMAGE_GC
 from reclaim.functions.table import CONTAINER_GC
+from reclaim.functions.unused_images import IMAGE_GC
 from reclaim.types import (
     DELETE_ALL_UNUSED_CONTAINERS,
     DELETE_UNUSED_IMAGES,

@@ -29,7 +29,6 @@ from reclaim.functions.rotated_logs import LogFile, plan_rotated_logs, temporary
 from reclaim.functions.table import FUNCTIONS
 from reclaim.functions.units import HIDDEN, OPEN, Unit, reason_to_keep
 from reclaim.program import function as programs
-from reclaim.services import RuntimeVersion
 from reclaim.types import (
     FREES,
     Action,
@@ -40,6 +39,7 @@ from reclaim.types import (
     PodSandboxState,
     Reason,
     ReclaimError,
+    RuntimeVersion,
     Verdict,
 )
 from signals.types import FilesystemRole

@@ -14,8 +14,8 @@ import yaml
 from eviction.engine.periodic import IMAGE, IMAGE_PERIOD_SECONDS
 from eviction.engine.world import Asking
 from eviction.records.passes import PeriodicLoop
-from reclaim.functions.periodic_image_gc import IMAGE_GC, PeriodicImages
 from reclaim.functions.table import table_of
+from reclaim.functions.unused_images import IMAGE_GC, PeriodicImages
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords, Loaded

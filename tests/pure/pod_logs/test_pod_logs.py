@@ -40,9 +40,9 @@ from reclaim.pod_logs.names import (
     symlink_name,
     uid_of_kubelets_log_directory,
 )
-from reclaim.services import ContainerStatus
 from reclaim.types import (
     ContainerState,
+    ContainerStatus,
     Kind,
     Plan,
     Reason,

@@ -13,8 +13,7 @@ from eviction.records.history import (
     ReturnedRecordJson,
     encoded,
 )
-from eviction.records.json_shapes import Document, to_json
-from eviction.records.observations_json import timestamp
+from eviction.records.json_shapes import Document, timestamp, to_json
 from eviction.records.pass_json import outcome_json
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Decision, Threshold

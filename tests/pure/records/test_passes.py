@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.exit_codes import EXIT_RUNTIME
-from eviction.records.json_shapes import to_json
-from eviction.records.observations_json import observations_json, threshold_json, timestamp
+from eviction.records.json_shapes import observations_json, threshold_json, timestamp, to_json
 from eviction.records.pass_json import pass_json, pass_summary
 from eviction.records.passes import (
     Pass,

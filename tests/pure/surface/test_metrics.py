@@ -11,9 +11,9 @@ from typing import Any
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from eviction.records.passes import Pass, PassResult, Timings, Trigger
+from eviction.surface.daemon import NodeStatus, Status, ThresholdStatusJson, threshold_statuses
 from eviction.surface.metrics import LARGEST_SERIES, Metrics
 from eviction.types import Threshold
-from eviction.wording.status import NodeStatus, Status, ThresholdStatusJson, threshold_statuses
 from reclaim.cri import cri_pb2
 from reclaim.functions.table import FUNCTIONS
 from reclaim.images.records import Returned

@@ -21,10 +21,15 @@ from eviction.records.listener import Listener
 from eviction.records.passes import Pass, PassResult, Timings, Trigger
 from eviction.records.state_file import RecordFile
 from eviction.surface.announcements import Announcements
-from eviction.surface.api_server import NoAnswer
 from eviction.surface.daemon import KEPT_PASSES, Totals
 from eviction.surface.kept_files import ImageRecordsSaver
-from eviction.surface.kubernetes_events import LONGEST_MESSAGE, Event, EventRecorder, counted
+from eviction.surface.kubernetes_events import (
+    LONGEST_MESSAGE,
+    Event,
+    EventRecorder,
+    NoAnswer,
+    counted,
+)
 from eviction.surface.xfs_hints import usual_directories
 from eviction.types import Decision
 from eviction.wording.log import Log

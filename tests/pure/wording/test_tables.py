@@ -16,11 +16,20 @@ from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.decision.thresholds import thresholds_met
 from eviction.printable import escaped
 from eviction.records.passes import Pass, PassResult
+from eviction.surface.daemon import hanging_sentences
 from eviction.types import NodeCondition, Threshold
 from eviction.wording.bars import bar, sparkline
 from eviction.wording.explain import (
+    LEFT_OUT_FIRST,
+    NAMES,
     REASONS,
+    TEXTS,
+    amount,
+    condition_begins,
+    conditions_in_words,
     counts_table,
+    disk_pressure,
+    distinguishable,
     image_gc_mark,
     ladder,
     later_than_kubelet,
@@ -29,20 +38,9 @@ from eviction.wording.explain import (
     outcomes_table,
     pass_lines,
     reclaiming_sentence,
-    unreachable_sentences,
-)
-from eviction.wording.status import hanging_sentences
-from eviction.wording.tables import (
-    LEFT_OUT_FIRST,
-    NAMES,
-    TEXTS,
-    amount,
-    condition_begins,
-    conditions_in_words,
-    disk_pressure,
-    distinguishable,
     signals_table,
     table,
+    unreachable_sentences,
     why_met,
 )
 from reclaim.removals import StageId

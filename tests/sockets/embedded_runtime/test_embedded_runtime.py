@@ -25,9 +25,8 @@ import pytest
 
 from eviction.drill.embedded import FaultSchedule, failpoint_of
 from eviction.drill.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime import LayerSpec
+from eviction.drill.runtime import EmbeddedServer, LayerSpec
 from eviction.drill.scenario import Fault
-from eviction.drill.server import EmbeddedServer
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
 from tests.nodes.bare_runtime import APP, BASE, NAME, TOOL, BareRuntime

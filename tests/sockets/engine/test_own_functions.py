@@ -18,11 +18,11 @@ from eviction.engine.node import Node
 from eviction.records.json_shapes import to_json
 from eviction.records.pass_json import pass_json
 from eviction.records.passes import PassResult
+from eviction.surface.daemon import NodeStatus
 from eviction.surface.metrics import Metrics
 from eviction.types import Threshold
 from eviction.wording.configuration_warnings import warnings_on_node
 from eviction.wording.explain import outcomes_table
-from eviction.wording.status import NodeStatus
 from reclaim.functions.ballast import BallastSettings
 from reclaim.functions.caches import SIGNATURE
 from signals.types import Signal

@@ -22,14 +22,12 @@ from pathlib import Path
 import pytest
 
 from eviction.drill.private_mounts import unmount
-from eviction.survey.caches import caches_below
-from eviction.survey.trees import TimeLimit
+from eviction.survey.space import TimeLimit, caches_below
 from reclaim.evidence.files_in_use import files_in_use
 from reclaim.function import Ready, Refused
 from reclaim.functions.caches import CacheSettings, CacheUnits
 from reclaim.functions.units import HIDDEN, Unit
-from reclaim.services import Runtime
-from reclaim.types import ReclaimError, RemovalFailed, Verdict
+from reclaim.types import ReclaimError, RemovalFailed, Runtime, Verdict
 from reclaim.workers import Workers
 from signals.clock import SystemClock
 from signals.mounts import read_mounts

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -156,10 +157,11 @@ def test_a_check_imports_little_and_needs_little_memory(desk: Stage) -> None:
     desk.does("daemon starts")
     costly = {"google", "pydantic", "argparse", "eviction.engine.view"}
     command = [sys.executable, "-c", PEAK, "check", "--config", desk.file]
-    for words, most, absent, there in (
+    cases: list[tuple[Sequence[str], int, set[str], set[str]]] = [
         ((), 32, costly, set()),
         (("--standalone",), 45, REMOVING, costly),
-    ):
+    ]
+    for words, most, absent, there in cases:
         options: Any = {"env": ENVIRONMENT, "capture_output": True, "text": True, "check": True}
         peak, *modules = subprocess.run([*command, *words], **options).stderr.split()
         assert int(peak) <= most * 1024

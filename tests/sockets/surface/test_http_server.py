@@ -183,7 +183,7 @@ def test_ipv6_is_served_too() -> None:
 def test_serving_makes_no_file(tmp_path: Path) -> None:
     """Not even with the variable that makes prometheus-client count in files."""
     program = (
-        "from eviction.surface.metrics import Metrics; from eviction.wording.status import"
+        "from eviction.surface.metrics import Metrics; from eviction.surface.daemon import"
         " NodeStatus; m = Metrics(NodeStatus); m.called('ListImages', 1.0, True);"
         " m.watched(); assert len(m.page({}).body) > 1000"
     )

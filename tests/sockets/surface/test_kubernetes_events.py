@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from eviction.surface.api_server import NoAnswer
-from eviction.surface.kubernetes_events import counted, write_event
+from eviction.surface.kubernetes_events import NoAnswer, counted, write_event
 from reclaim.types import EventReason, GCEvent
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from eviction.drill.private_mounts import unmount
-from eviction.records.observations_json import timestamp
+from eviction.records.json_shapes import timestamp
 from eviction.wording.log import Log
 from reclaim.workers import NoThread
 from tests.reclaimd_process import came_true
