@@ -93,7 +93,7 @@ def write(root: str, path: str, content: bytes, *, mode: int) -> None:
     """Replaces whatever has this name, unless it is a directory, and makes the directories above
     it. Raises as `proven`."""
     file = _file(root, path, make=True)
-    temporary = f"{os.path.dirname(file)}/.reclaimd-{os.urandom(8).hex()}"
+    temporary = os.path.join(os.path.dirname(file), f".reclaimd-{os.urandom(8).hex()}")
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as new:
             new.write(content)

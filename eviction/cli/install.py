@@ -109,7 +109,7 @@ def _program(root: str) -> str:
 
     Exits with 2 if the service could not see all of it there.
     """
-    program = f"{sysconfig.get_path('scripts')}/reclaimd"
+    program = os.path.join(sysconfig.get_path("scripts"), "reclaimd")
     needed = (program, sys.executable, __file__, os.__file__)
     for path in (_once_moved(root, each) for each in (*needed, *map(os.path.realpath, needed))):
         if path.startswith(UNSEEN) or not os.access(program, os.X_OK):

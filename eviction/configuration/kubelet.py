@@ -426,7 +426,7 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
     ignored = ""
     for pid in processes(proc):
         try:
-            process = _kubelet_at(f"{proc}/{pid}")
+            process = _kubelet_at(os.path.join(proc, str(pid)))
         except OSError:  # it has ended
             continue
         except (_LeftAloneError, ValueError, KeyError, ConfigurationError) as error:
@@ -483,7 +483,7 @@ def _parent_if_of_node(entry: str) -> int:
     if len(status.get("NSpid", "1")) > 1:
         raise _LeftAloneError("it runs in a PID namespace of its own")
     try:
-        executable = os.readlink(f"{entry}/exe").removesuffix(" (deleted)")
+        executable = os.readlink(os.path.join(entry, "exe")).removesuffix(" (deleted)")
         if os.path.basename(executable) != NAME:
             raise _LeftAloneError(f"its executable is {executable}")
     except PermissionError:
@@ -492,7 +492,7 @@ def _parent_if_of_node(entry: str) -> int:
             raise _LeftAloneError(
                 f"its executable may not be read, and it does not run in {SERVICE}"
             ) from None
-    if not _same(f"{entry}/root", "/"):
+    if not _same(os.path.join(entry, "root"), "/"):
         raise _LeftAloneError("it has another root directory")
     return int(status["PPid"][0])
 
@@ -564,7 +564,7 @@ def _read(entry: str, name: str) -> bytes:
 
     Raises OSError; ValueError if it is longer than any command line should be.
     """
-    path = f"{entry}/{name}"
+    path = os.path.join(entry, name)
     with open(path, "rb") as file:
         data = file.read(LARGEST_COMMAND_LINE_BYTES + 1)
     if len(data) > LARGEST_COMMAND_LINE_BYTES:

@@ -245,11 +245,11 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
         yield KubeletWay("the configured identity", place)
         return
     files = place.files
-    pki = f"{place.root_directory}/pki"
+    pki = os.path.join(place.root_directory, "pki")
     serving: Sequence[str] = [place.tls_cert_file]
     if not place.tls_cert_file:
         usual = ("kubelet-server-current.pem", "kubelet.crt")
-        serving = [*(f"{pki}/{name}" for name in usual), *files.serving]
+        serving = [*(os.path.join(pki, name) for name in usual), *files.serving]
     pinned = tuple(path for path in serving if _refusal(path) is None)
     if not pinned:
         refused = [f"{path} {_refusal(path)}" for path in serving if os.path.exists(path)]
@@ -265,7 +265,7 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
         return
     for path in filter(os.path.exists, files.tokens):
         yield _way(f"the service account's token {path}", replace(nobody, token_file=path))
-    own = (f"{pki}/kubelet-client-current.pem", "")
+    own = (os.path.join(pki, "kubelet-client-current.pem"), "")
     for certificate, key in (own, *files.certificates):
         if os.path.exists(certificate):
             identity = f"the node's client certificate {certificate}"

@@ -225,7 +225,7 @@ def _toml(path: str) -> Fields:
 
 def _caches(node: Node) -> tuple[Cache, ...]:
     configuration = node.configuration
-    pods = f"{configuration.root_directory}/pods"
+    pods = os.path.join(configuration.root_directory, "pods")
     named = [path for entry in configuration.functions for path in entry.caches]
     limit = TimeLimit(node.disk_survey.workers, node.clock, CACHES_SECONDS)
     return caches_below((pods, *USUAL_PLACES), named, limit)
@@ -262,7 +262,7 @@ def _snapshotters(imagefs: str | None) -> tuple[Mapping[str, int], int | None]:
         for name in _listed(root)
         if name.startswith(SNAPSHOTTER)
     }
-    return snapshots, answer_of(lambda: filesystem_id(f"{root}/{CONTENT}"), None)
+    return snapshots, answer_of(lambda: filesystem_id(os.path.join(root, CONTENT)), None)
 
 
 def held_by_stopped_pods(listing: Listing, pods: str) -> str:
@@ -293,7 +293,7 @@ def held_by_stopped_pods(listing: Listing, pods: str) -> str:
 
 
 def _has_volumes(directory: str) -> bool:
-    return any(_listed(f"{directory}/{plugin}") for plugin in _listed(directory))
+    return any(_listed(os.path.join(directory, plugin)) for plugin in _listed(directory))
 
 
 def _unwritable(configuration: Configuration) -> dict[str, str]:

@@ -5,6 +5,7 @@ runtime records when it really removed something.
 """
 
 import math
+import os
 import threading
 import time
 from collections.abc import Mapping
@@ -152,11 +153,11 @@ def grower_on(node: EmbeddedNode, pressure: Pressure, number: int) -> Grower:
             return Pulls(node=node, image=pressure.image, path="", **options)
         case "writable":
             layer = node.runtime.writable_layer(node.containers[pressure.pod])
-            path = f"{layer}/grown"
+            path = os.path.join(layer, "grown")
         case "log":
             path = node.log_files[pressure.pod]
         case _:
-            path = f"{node.disk(pressure.where)}/grown/{number}"
+            path = os.path.join(node.disk(pressure.where), "grown", str(number))
     return (Files if pressure.counts_inodes else Bytes)(path=path, **options)
 
 

@@ -127,8 +127,8 @@ class EmbeddedRuntime:
     def __post_init__(self) -> None:
         self.sandbox_image = normalized(self.sandbox_image)
         self._reported = [self.images_root, self.containers_root or self.images_root]
-        self._layers_root = f"{self._reported[0]}/layers"
-        self._writable_root = f"{self._reported[1]}/containers"
+        self._layers_root = os.path.join(self._reported[0], "layers")
+        self._writable_root = os.path.join(self._reported[1], "containers")
         os.makedirs(self._layers_root)
         os.makedirs(self._writable_root)
         self._lock = threading.Lock()
@@ -327,7 +327,7 @@ class EmbeddedRuntime:
 
     def writable_layer(self, container_id: str) -> str:
         """The directory of a container's writable layer."""
-        return f"{self._writable_root}/{container_id}"
+        return os.path.join(self._writable_root, container_id)
 
     def force_gc(self) -> None:
         """Frees at once what would be freed later."""
@@ -348,7 +348,7 @@ class EmbeddedRuntime:
                 os.mkdir(path)
                 for number in range(layer.files):
                     size_bytes = (layer.size_bytes + number) // layer.files
-                    write_file(f"{path}/{number:06x}", size_bytes)
+                    write_file(os.path.join(path, f"{number:06x}"), size_bytes)
                 self._count(path)
         except OSError:
             for layer in missing:
@@ -362,11 +362,11 @@ class EmbeddedRuntime:
         path = self.writable_layer(container_id)
         os.mkdir(path)
         if size_bytes:
-            write_file(f"{path}/data", size_bytes)
+            write_file(os.path.join(path, "data"), size_bytes)
         self._count(path)
 
     def _layer_path(self, layer: LayerSpec) -> str:
-        return f"{self._layers_root}/{layer.digits}"
+        return os.path.join(self._layers_root, layer.digits)
 
     def _count(self, path: str) -> None:
         """Counts what a directory of files takes."""

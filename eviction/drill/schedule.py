@@ -288,7 +288,7 @@ class Files(Grower):
     def _open(self) -> None:
         path = self.path
         if self.file == "unnamed":
-            path = f"{path}/{PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
+            path = os.path.join(path, f"{PREFIX}{os.getpid()}-{os.urandom(4).hex()}")
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.mkdir(path, 0o700)
         if not self.remains:

@@ -435,13 +435,13 @@ class DiskSurvey:
         pods = self.pods()
         store_root = "".join(places.stores[:1])
         spaces, unseen = look(paths_that_answer(observations), self._looking)
-        volumes = f"{places.root_directory}/pods"
+        volumes = os.path.join(places.root_directory, "pods")
         *kubelets, content, store = count_trees(
             [
                 Tree(places.pod_logs_dir, lambda names: class_of_log(names, pods.gone)),
                 Tree(volumes, lambda _: Use.VOLUMES),
                 *(
-                    Tree(f"{places.root_directory}/{name}", lambda _: Use.CHECKPOINTS)
+                    Tree(os.path.join(places.root_directory, name), lambda _: Use.CHECKPOINTS)
                     for name in CHECKPOINT_DIRECTORIES
                 ),
                 Tree(_content_beside(store_root)),

@@ -33,7 +33,7 @@ class KubeletDirectories:
     """
 
     def __init__(self, root_directory: str, in_time: ReadingsInTime | None = None):
-        self.path = f"{root_directory}/pods"
+        self.path = os.path.join(root_directory, "pods")
         self._root = root_directory
         self._in_time = in_time
 

@@ -55,7 +55,7 @@ class CheckpointSettings(NamedTuple):
     @property
     def directories(self) -> tuple[str, ...]:
         """Those in which checkpoints lie, where they exist."""
-        places = (f"{self.root}/{name}" for name in DIRECTORIES)
+        places = (os.path.join(self.root, name) for name in DIRECTORIES)
         return tuple(place for place in places if os.path.isdir(place))
 
 

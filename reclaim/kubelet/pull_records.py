@@ -98,7 +98,7 @@ def _read(root: str, containers: Iterable[Container]) -> PullRecords:
     """Raises OSError, and ValueError for something that is no record."""
     # by the clock that stamps files, and by which a runtime says when an image came
     as_of = time.time()
-    pulling, pulled = (f"{root}/image_manager/{name}" for name in ("pulling", "pulled"))
+    pulling, pulled = (os.path.join(root, "image_manager", name) for name in ("pulling", "pulled"))
     for directory in (pulling, pulled):
         if (refusal := directory_refusal(directory)) is not None:
             raise OSError(refusal)
@@ -128,7 +128,7 @@ def _images_of(pulling: str) -> Iterator[str]:
             # one that is not there any more is of a pull that has just ended
             with (
                 suppress(FileNotFoundError),
-                open(f"{pulling}/{name}", encoding="utf-8") as file,
+                open(os.path.join(pulling, name), encoding="utf-8") as file,
             ):
                 match json.load(file):
                     case {"image": str(image)}:
