@@ -67,6 +67,14 @@ OF_MARKS = (
     ("threshold_inodes", "The mark in inodes at the present capacity", "effective", INODES_FREE),
     ("headroom_seconds", HEADROOM, "headroom_seconds", ""),
 )
+DEPRECATED = {  # a name of the release before -> the families that have its series now
+    "signal_available": ("signal_available_bytes", "signal_inodes_free"),
+    "signal_capacity": ("signal_capacity_bytes", "signal_inodes"),
+    "threshold": ("threshold_bytes", "threshold_inodes"),
+    "heartbeat_age_seconds": ("last_observation_timestamp_seconds",),
+    "stats_age_seconds": ("signal_read_timestamp_seconds",),
+    "removal_in_flight_seconds": ("oldest_removal_timestamp_seconds",),
+}
 
 
 @dataclass(eq=False)
@@ -190,7 +198,10 @@ class Metrics(Collector, Listener):
 
     def collect(self) -> Iterator[Metric]:
         lines_dropped, records, records_dropped = self.counts()
-        yield from _of_status(self.status())
+        status = self.status()
+        families = {family.name: family for family in _of_status(status)}
+        yield from families.values()
+        yield from _deprecated(families, status.wall)
         yield from _families(
             CounterMetricFamily,
             (
@@ -339,4 +350,18 @@ def _families(kind: Any, *rows: tuple[Any, ...]) -> Iterator[Metric]:
         for words, value in known.items() if isinstance(known, Mapping) else [((), known)]:
             if value is not None:
                 family.add_metric([str(word) for word in words], float(value))
+        yield family
+
+
+def _deprecated(families: Mapping[str, Metric], wall: float) -> Iterator[Metric]:
+    """The same series by the names of the release before: both units in one, ages for times."""
+    for old, new in DEPRECATED.items():
+        family = GaugeMetricFamily(
+            f"reclaimd_{old}", f"DEPRECATED, gone in the next release: {', '.join(new)}"
+        )
+        for name in new:
+            for _, labels, value, *_ in families[f"reclaimd_{name}"].samples:
+                family.add_sample(
+                    family.name, labels, wall - value if "timestamp" in name else value
+                )
         yield family
