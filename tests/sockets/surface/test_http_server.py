@@ -234,6 +234,8 @@ def test_a_running_daemon_is_scraped_and_probed(small_node: SmallNode) -> None:
     with Daemon("--config", file) as daemon:
         address = address_of(daemon)
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
+        # the log is told first
+        assert came_true(lambda: b'result="satisfied"' in got(address, "/metrics")[1])
         assert came_true(lambda: got(address, "/readyz")[0] == 200)
         assert got(address, "/livez") == (200, b"ok\n")
         status, body = got(address, "/metrics")
