@@ -279,7 +279,8 @@ class Content(MemoryRuntime):
         if filters:  # of CRI's own records alone, if only they are asked for
             assert filters == ['name~="^sha256:"']
             each = [one for one in each if one["name"].startswith("sha256:")]
-        return ParseDict({"each": each}, LISTS[method]()).SerializeToString()
+        answer: bytes = ParseDict({"each": each}, LISTS[method]()).SerializeToString()
+        return answer
 
 
 def test_an_image_holds_what_the_collector_would_reach_from_it() -> None:
