@@ -89,10 +89,10 @@ def pods_answer(*pods: Mapping[str, Any]) -> bytes:
 
 
 def message(document: Mapping[str, Any], fields: Mapping[str, Any]) -> bytes:
-    """The fields of a message that the document has."""
+    """The fields of a message that the document has, of those that are known here."""
     written = b""
     for name, value in document.items():
-        if value is None:
+        if value is None or name not in fields:
             continue
         number, kind = fields[name]
         for each in value if isinstance(value, list) else [value]:

@@ -8,7 +8,6 @@ from reclaim.cri.status import CallError, Code
 from reclaim.evidence.states import Distrust, PodDirectory, PodStates
 from reclaim.types import (
     NEVER,
-    NO_STATUS,
     Container,
     ContainerState,
     ContainerStatus,
@@ -41,7 +40,6 @@ class MemoryRuntime:
         self.on_call: dict[str, Callable[[], object]] = {}
         self.away = False
         self.stops = True
-        self.says_nothing = False
         self.connections_made = 0
         self.runtime_path = ""
 
@@ -96,8 +94,6 @@ class MemoryRuntime:
     def container_status(self, container_id: str) -> ContainerStatus | None:
         """Takes the beginning of an id for the id, as real runtimes do."""
         self._called("container_status")
-        if self.says_nothing:
-            return NO_STATUS
         found = next(
             (one for one in self.containers.values() if one.id.startswith(container_id)), None
         )

@@ -7,17 +7,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tests.bench import ablate
 from tests.kubelet.duel import DuelRun, Event, Responder, Sample
-from tests.kubelet.matrix import Program, Run, combinations, is_whole, thinned, write
+from tests.kubelet.matrix import Program, Run, combinations, is_whole, write
 from tests.kubelet.matrix_page import (
-    DUEL,
     DUEL_PICTURE,
     MEASURED,
     PAGE,
@@ -50,9 +47,7 @@ def all_runs() -> list[Run]:
     )
 
 
-def a_run(
-    responder: Responder = Responder.RECLAIMD, first_freed_seconds: float | None = 0.05
-) -> DuelRun:
+def a_run(responder: Responder = Responder.RECLAIMD) -> DuelRun:
     """One that ended well."""
     return DuelRun(
         rate_mib=100,
@@ -65,7 +60,7 @@ def a_run(
         pressure=responder != Responder.RECLAIMD,
         evicted=(),
         crossed_seconds=2.0,
-        first_freed_seconds=first_freed_seconds,
+        first_freed_seconds=0.05,
         lowest_bytes=1100 * MIB,
         below_mark_seconds=0.0,
         images_before=31,
@@ -75,9 +70,11 @@ def a_run(
         stolen_share=0.0,
         parts={"fill": 12.7},
         samples=(
-            Sample(0.005, 1400 * MIB, 0),
-            Sample(0.01, 1100 * MIB, MIB),
-            Sample(0.2, 1300 * MIB, MIB),
+            Sample(0.01, 50, 0),
+            Sample(0.02, 30, 1),
+            Sample(0.09, 40, 1),
+            Sample(0.11, 30, 1),
+            Sample(0.31, 20, 2),
         ),
         events=(Event(0.0, "fill", "begins"),),
     )
@@ -137,25 +134,14 @@ def test_prunes_begin_at_all_times_of_the_minute() -> None:
         assert firsts == {0, 1, 2}
 
 
-def test_a_file_keeps_the_lowest_reading_of_each_tenth_of_a_second() -> None:
-    """And leaves out what says the same again."""
-    samples = [
-        Sample(0.01, 50, 0),
-        Sample(0.02, 30, 1),
-        Sample(0.09, 40, 1),
-        Sample(0.11, 30, 1),
-        Sample(0.31, 20, 2),
-    ]
-    assert thinned(samples) == [Sample(0.02, 30, 1), Sample(0.31, 20, 2)]
-
-
 def test_a_run_is_written_whole_and_read_back(tmp_path: Path) -> None:
-    """Nothing of another name is left."""
+    """With the lowest reading of each tenth of a second, but what says the same again. Nothing of
+    another name is left."""
     write(tmp_path / "a.jsonl", header(), a_run())
     (recorded,) = read_all(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
     assert recorded.head == header()
-    assert recorded.samples == [(0.01, 1100 * MIB, MIB), (0.2, 1300 * MIB, MIB)]
+    assert recorded.samples == [(0.02, 30, 1), (0.31, 20, 2)]
     assert recorded.events == [{"at": 0.0, "whose": "fill", "what": "begins"}]
     assert (recorded.summary["lowest_bytes"], recorded.summary["parts"]) == (
         1100 * MIB,
@@ -180,71 +166,6 @@ def test_only_a_whole_file_of_the_same_reclaimd_counts(tmp_path: Path) -> None:
             Recorded.read(file)
     write(file, header(Responder.NOBODY, reclaimd=None), a_run(Responder.NOBODY))
     assert is_whole(file, "4567abcd")
-
-
-def test_the_table_has_a_row_for_each_node_and_leaves_out_what_is_as_above(tmp_path: Path) -> None:
-    """Runs with DiskPressure, median of the first byte, of the lowest point and of the
-    images left; `-` for none.
-    """
-    for number, seconds in enumerate((0.04, 0.06, None)):
-        write(tmp_path / f"r{number}.jsonl", header(), a_run(first_freed_seconds=seconds))
-    write(tmp_path / "n.jsonl", header(Responder.NOBODY), a_run(Responder.NOBODY, None))
-    write(tmp_path / "x.jsonl", header(filesystem="xfs"), a_run())
-    head, rule, *rows = table(read_all(tmp_path)).splitlines()
-    assert head == "| Kubelet | Runtime | Filesystem | MiB/s | nobody | reclaimd | prune |"
-    assert rule == "|---|---|---|---|---|---|---|"
-    assert rows == [
-        (
-            "| 1.36.2 | containerd 1.6.20 | ext4 | 100 | 1/1, -, +200, 15 | 0/3, 0.05 s, +200, 15"
-            " | - |"
-        ),
-        "| | | xfs | 100 | - | 0/1, 0.05 s, +200, 15 | - |",
-    ]
-
-
-def test_the_picture_of_a_fill_shows_pressure_and_evictions_where_there_were_some(
-    tmp_path: Path,
-) -> None:
-    """Of a kubelet that evicts, and of reclaimd, beside which it has nothing to do;
-    what is not there is `none`.
-    """
-    said = [
-        Event(3.0, "node", "DiskPressure"),
-        Event(3.1, "kubelet", '"Removing image to free bytes" imageID="sha256:1"'),
-        Event(5.5, "node", "no DiskPressure"),
-    ]
-    evicts = replace(
-        a_run(Responder.NOBODY, 8.0), events=tuple(said), evicted=("a",), lowest_bytes=700 * MIB
-    )
-    passed = Event(
-        2.1, "reclaimd", "imagefs.available: removed 3 objects, freed 234.1MiB and 24 inodes"
-    )
-    kubelet, runtime, filesystem, rate = DUEL
-    node = {
-        "kubelet": kubelet,
-        "runtime": runtime,
-        "filesystem": filesystem,
-        "rate_mib": rate,
-        "date": "2026-11-27T",
-    }
-    node |= {"thresholds": {"imagefs.available": "15%"}, "margin": "5%"}
-    write(tmp_path / "n.jsonl", header(Responder.NOBODY) | node, evicts)
-    write(tmp_path / "r.jsonl", header() | node, replace(a_run(), events=(passed,)))
-    svg = duel_picture(read_all(tmp_path))
-    shown = re.findall(r"<text[^>]*>(.*?)</text>", svg)
-    rows = dict(pairwise(shown))
-    whats = ("DiskPressure", "images removed")
-    assert [rows[f"A: {what}"] for what in whats] == ["2.5s", "16"]
-    assert [rows[f"B: {what}"] for what in whats] == ["none", "16, in 1 pass"]
-    assert (rows["A"], rows["B"]) == ("1 pod evicted", "0 pods evicted")
-    # of A alone, and of all runs
-    assert [svg.count(f'<rect class="{style}"') for style in ("mark", "container")] == [2, 1]
-    told = " ".join(shown)
-    assert (
-        "8s after its mark is crossed, 700.0MiB left at the lowest point, DiskPressure for 2 s"
-        in told
-    )
-    assert "no DiskPressure, 16 of 31 images removed, no pod evicted" in told
 
 
 # ---- what is published

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.console_pages import Step, masked, steps_of, with_outputs
-from tests.mutants import chosen, importers, mutants_of
+from tests.mutants import chosen, importers
 from tests.repository import ROOT
 from tests.rows import rows
 
@@ -73,51 +73,6 @@ def test_with_house_a_skip_that_nothing_allows_fails(
 
 
 # ---- mutants
-
-MODULE = """
-def least(left: int | None, right: int, *, names: list[str]) -> None:
-    if left is None or not names:
-        return
-    found = min(left + 2, right)
-    names.append(f"{found:>3}")
-    print(found < 0, flush=True)
-"""
-
-
-@pytest.fixture
-def changed() -> dict[str, list[str]]:
-    """By kind, the module after each mistake."""
-    found: dict[str, list[str]] = {}
-    for mutant in mutants_of("module.py", MODULE.encode()):
-        text = MODULE[: mutant.start] + mutant.new + MODULE[mutant.end :]
-        assert MODULE[mutant.start : mutant.end] == mutant.old
-        found.setdefault(mutant.kind, []).append(ast.unparse(ast.parse(text)))
-    return found
-
-
-@rows("""
-    kind         | line
-    comparison   | if left is not None or not names:
-    and-or       | if left is None and (not names):
-    not          | if left is None or names:
-    no guard     | if False:
-    arithmetic   | found = min(left - 2, right)
-    off by one   | found = min(left + 3, right)
-    unit         | found = min(left + 2000, right)
-    min-max      | found = max(left + 2, right)
-    no statement | pass
-    constant     | print(found < 0, flush=False)
-    early return | return
-""")
-def test_each_kind_changes_one_line(changed: dict[str, list[str]], kind: str, line: str) -> None:
-    """The others are as they were; annotations and texts stay, as nobody runs them."""
-    before = ast.unparse(ast.parse(MODULE)).splitlines()
-    for text in changed[kind]:
-        pairs = zip(before, text.splitlines(), strict=True)
-        assert sum(one != other for one, other in pairs) == 1
-        assert text.startswith(before[0])
-        assert "names.append(f'{found:>3}')" in text or "pass" in text
-    assert any(line in map(str.strip, text.splitlines()) for text in changed[kind])
 
 
 def test_the_same_seed_chooses_the_same_and_each_is_a_program() -> None:

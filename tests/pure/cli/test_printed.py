@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,8 +110,9 @@ def test_without_a_command_it_says_what_to_do_first() -> None:
 # ---- status and top
 
 
-def status(*signals: tuple[str, int, int, float | None], **fields: Any) -> dict[str, Any]:
-    """The answer of a daemon: of each signal what is available, its mark and the seconds to it."""
+def status(*signals: Sequence[Any], **fields: Any) -> dict[str, Any]:
+    """The answer of a daemon: of each signal what is available, its mark and the seconds to it;
+    `passes`: by their reasons."""
     seen = {"capacity": 10 * GIB, "stale": False, **fields.pop("seen", {})}
     near = fields.pop("near", {})
     return {
@@ -119,7 +122,7 @@ def status(*signals: tuple[str, int, int, float | None], **fields: Any) -> dict[
             {"signal": s, "effective": mark, "headroom_seconds": seconds, **near}
             for s, _, mark, seconds in signals
         ],
-        "passes": [short_of("removed 1 object")],
+        "passes": [short_of(why) for why in fields.pop("passes", ["removed 1 object"])],
         **fields,
     }
 
@@ -131,40 +134,15 @@ def short_of(reason: str) -> dict[str, Any]:
     return {"started": started, "acted_on": acted_on, "result": "not_enough", "reason": reason}
 
 
-BYTES, INODES = ("nodefs.available", 6 * GIB, 2 * GIB, 8.1), ("nodefs.inodesFree", 900, 50, None)
-BELOW = ("nodefs.available", GIB, 2 * GIB, 0.0)
-PRESSED: dict[str, Any] = {"conditions": ["ReclaimPressure"]}
-STATUS = {
-    "before the first observation": to_json(Status()),
-    "state, marks and passes": status(
-        BYTES, INODES, next_look_seconds=2.1, next_look_why="halfway to the next mark"
-    ),
-    "what is coming": status(
-        ("nodefs.available", 3 * GIB, 2 * GIB, 0.0),
-        seen={"promised": GIB},
-        near={"needed": 4 * GIB},
-        **PRESSED,
-    ),
-    "below the mark, and a row that waits": status(
-        BELOW, doing="relieving nodefs.available", paused_for_seconds=5.0, **PRESSED
-    ),
-    "a stale reading is no pressure": status(BELOW, seen={"stale": True}, **PRESSED),
-    "nothing is removed": status(BYTES, held_off="paused until 2026-11-23T04:00:00Z", dry_run=True),
-    "hostile": status(
-        BYTES,
-        held_off="a\x1b[2Jb\nc",
-        warnings=["the defaults: \x1b[31m"],
-        passes=[short_of("x\x07y")],
-    ),
-}
-
-
 def test_the_status_says_what_is_and_what_is_done() -> None:
     """Amounts, the time to each mark, results with their reason; what keeps the daemon from
     removing; control characters are escaped."""
+    told = yaml.safe_load(Path(__file__).with_name("status.yaml").read_text())
+    answers = {"before the first observation": to_json(Status())}
+    answers |= {name: status(*each.pop("signals"), **each) for name, each in told.items()}
     shown = [
         f"# {name}\n" + "\n".join(screen(lines(each), None, 99)) + "\n\n"
-        for name, each in STATUS.items()
+        for name, each in answers.items()
     ]
     text = "".join(shown)
     assert not set("\x1b\x07") & set(text)
@@ -187,7 +165,7 @@ def test_the_screen_fits_the_terminal_and_keeps_state_and_signals(width: int, he
         held_off="nothing is removed for 5m, as of now; " * 3,
         dry_run=True,
         warnings=["w" * 500],
-        passes=[short_of("because " * 100)] * 9,
+        passes=["because " * 100] * 9,
     )
     shown = screen(lines(crowded, width), width, height)
     assert len(shown) < height

@@ -6,7 +6,6 @@ Source: kubelet, `pkg/kubelet/images/image_gc_manager.go` (GarbageCollect).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -18,7 +17,7 @@ from reclaim.functions.table import table_of
 from reclaim.functions.unused_images import IMAGE_GC, PeriodicImages
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.plan import ImageGCPolicy
-from reclaim.images.records import ImageRecords, Loaded
+from reclaim.images.records import ImageRecords
 from reclaim.types import (
     NEVER,
     GCEvent,
@@ -26,7 +25,7 @@ from reclaim.types import (
     ReclaimResult,
     RemovalFailed,
 )
-from tests.inline import Inline, configured, disk_with
+from tests.inline import Inline, disk_with
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import MIB, SteppedClock, image, image_id
@@ -41,85 +40,69 @@ USUAL = yaml.safe_load("""
 """)
 
 
-class Story:
-    """A node with a pause image, unused images of 50 MiB each that have been known for a day, last
-    used one after the other by number, and a full disk. `lately`: images that were used a minute
-    ago; `new`: that nobody has seen before; `broken`: those that cannot be removed."""
+def numbers(given: object) -> list[int]:
+    """Images, by their numbers."""
+    return [int(number) for number in str(given).split()]
 
-    def __init__(self, told: str = "") -> None:
-        given = USUAL | yaml.safe_load(f"{{{told}}}")
-        self.clock = SteppedClock(at=NOW)
-        self.runtime = MemoryRuntime(self.clock)
-        self.runtime.hold(image(99, "registry.k8s.io/pause:3.9", pinned=True))
-        self.records = ImageRecords()
-        for number in map(int, str(given["images"]).split()):
-            self.hold(number, ImageRecord(10_000.0 + number, 20_000.0 + number))
-        for number in map(int, str(given["lately"]).split()):
-            self.hold(number, LATELY)
-        for number in map(int, str(given["new"]).split()):
-            self.hold(number)
-        for number in map(int, str(given["broken"]).split()):
-            self.meanwhile(number, lambda: self.fail(RemovalFailed("device busy")))
-        self.available, self.capacity = given["available"], given["capacity"]
-        self.started_at, self.exact = NOW - given["up for"], given["exact"]
-        self.policy = ImageGCPolicy(
-            max_age_seconds=given["age"],
-            high_threshold_percent=given["high"],
-            low_threshold_percent=given["low"],
-            keep=parse_keep_list(given["keep"]),
-            keep_newest_per_repository=given["newest"],
-            pod_start_seconds=0.0,
+
+def passed(told: str) -> tuple[ReclaimResult, GCEvent | None, int]:
+    """One pass, its event, and how often it has read the disk, which is full, on a node with a pause
+    image and unused images of 50 MiB each that have been known for a day, last used one after the
+    other by number. `lately`: images that were used a minute ago; `new`: that nobody has seen
+    before; `broken`: those that cannot be removed."""
+    given = USUAL | yaml.safe_load(f"{{{told}}}")
+    clock, records = SteppedClock(at=NOW), dict.fromkeys(numbers(given["lately"]), LATELY)
+    records |= {
+        number: ImageRecord(10_000.0 + number, 20_000.0 + number)
+        for number in numbers(given["images"])
+    }
+    runtime, read = MemoryRuntime(clock), list[float]()
+    runtime.hold(image(99, "registry.k8s.io/pause:3.9", pinned=True))
+    for number in (*records, *numbers(given["new"])):
+        runtime.hold(image(number, f"old:{number}", size_bytes=50 * MIB))
+
+    def fail() -> None:
+        raise RemovalFailed("device busy")
+
+    for number in numbers(given["broken"]):
+        runtime.on_call[f"remove_image {image_id(number)}"] = fail
+
+    def stats() -> tuple[int | None, int | None]:
+        read.append(clock.monotonic())
+        if given["unreadable"]:
+            raise OSError(given["unreadable"])
+        capacity, available = (
+            None if given[name] is None else given[name] * MIB for name in ("capacity", "available")
         )
-        self.readings = 0
-        self.unreadable = given["unreadable"]
+        return capacity, available
 
-    def hold(self, number: int, record: ImageRecord | None = None) -> None:
-        """One more image, of which this is known."""
-        self.runtime.hold(image(number, f"old:{number}", size_bytes=50 * MIB))
-        if record:
-            self.records.restore(Loaded({**self.records.records, image_id(number): record}))
-
-    def fail(self, error: Exception) -> None:
-        raise error
-
-    def meanwhile(self, number: int, happens: Callable[[], object]) -> None:
-        """While this image is being removed."""
-        self.runtime.on_call[f"remove_image {image_id(number)}"] = happens
-
-    def stats(self) -> tuple[int | None, int | None]:
-        """The image filesystem as it is now."""
-        self.readings += 1
-        if self.unreadable:
-            raise OSError(self.unreadable)
-        return tuple(
-            None if each is None else each * MIB for each in (self.capacity, self.available)
-        )  # type: ignore[return-value] # two of them
-
-    def run(self) -> tuple[ReclaimResult, GCEvent | None]:
-        """One pass, and its event."""
-        function = PeriodicImages(self.started_at, self.stats, lambda: self.exact).function()
-        self.engine = Inline(
-            self.clock,
-            table_of(function),
-            lambda facts: context_of(
-                self.runtime, self.clock, records=self.records, images=self.policy, facts=facts
-            ),
-            read=disk_with(lambda: (CAPACITY - 50 * len(self.runtime.images)) * MIB),
-            configuration=configured(),
-        )
-        self.engine.look()
-        due = (PeriodicLoop(IMAGE, IMAGE_PERIOD_SECONDS, self.clock.monotonic()),)
-        nothing_asked = Asking(locate_due=NEVER, refresh_due=NEVER)
-        self.engine.world = self.engine.world._replace(
-            on_its_own=True, periodic=due, asking=nothing_asked
-        )
-        self.engine.until(
-            lambda: self.engine.world.passes_begun > 0 and not self.engine.world.passes
-        )
-        told: dict[str, Any] = {each.what: each.about for each in self.engine.told}
-        (record,) = told["collected"]
-        _, _, event = told.get("collection_ended", (None, None, None))
-        return record.functions[0], event
+    policy = ImageGCPolicy(
+        max_age_seconds=given["age"],
+        high_threshold_percent=given["high"],
+        low_threshold_percent=given["low"],
+        keep=parse_keep_list(given["keep"]),
+        keep_newest_per_repository=given["newest"],
+        pod_start_seconds=0.0,
+    )
+    known = ImageRecords(seed={image_id(number): record for number, record in records.items()})
+    function = PeriodicImages(NOW - given["up for"], stats, lambda: given["exact"]).function()
+    engine = Inline(
+        clock,
+        table_of(function),
+        lambda facts: context_of(runtime, clock, records=known, images=policy, facts=facts),
+        read=disk_with(lambda: (CAPACITY - 50 * len(runtime.images)) * MIB),
+    )
+    engine.look()
+    engine.world = engine.world._replace(
+        on_its_own=True,
+        periodic=(PeriodicLoop(IMAGE, IMAGE_PERIOD_SECONDS, clock.monotonic()),),
+        asking=Asking(locate_due=NEVER, refresh_due=NEVER),
+    )
+    engine.until(lambda: engine.world.passes_begun > 0 and not engine.world.passes)
+    told_of: dict[str, Any] = {each.what: each.about for each in engine.told}
+    (record,) = told_of["collected"]
+    _, _, event = told_of.get("collection_ended", (None, None, None))
+    return record.functions[0], event, len(read)
 
 
 def number_of(identity: str) -> int:
@@ -163,9 +146,8 @@ def done(reclaim: ReclaimResult) -> str:
 """)
 def test_a_pass(given: str, outcomes: str, error: str, event: str) -> None:
     """90 % of 1000 MiB are used and 100 MiB wanted, if nothing else is said."""
-    story = Story(given)
-    reclaim, found = story.run()
-    assert story.readings <= ("maximum age" not in error), "the disk is read after that, if at all"
+    reclaim, found, readings = passed(given)
+    assert readings <= ("maximum age" not in error), "the disk is read after that, if at all"
     assert (done(reclaim), reclaim.operation) == (outcomes, IMAGE_GC)
     assert reclaim.nominal_bytes == outcomes.count("removed") * 50 * MIB
     assert reclaim.error.endswith(error)

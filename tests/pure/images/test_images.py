@@ -26,7 +26,6 @@ from reclaim.images.plan import (
     SpaceDecision,
     decide_space,
     human_size,
-    not_enough_freed,
     part_of,
     plan_image_gc,
     plan_maximum_age,
@@ -51,7 +50,7 @@ from reclaim.types import (
 from tests.inline import configured, disk_with, run_stages
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
-from tests.pure.values import GIB, MIB, SteppedClock, container, image, image_id, sandbox
+from tests.pure.values import MIB, SteppedClock, container, image, image_id, sandbox
 from tests.rows import rows
 from tests.work import lines_run
 
@@ -508,20 +507,6 @@ def test_usage_is_rounded_up_and_the_target_is_the_low_mark(
     policy = ImageGCPolicy(high_threshold_percent=high, low_threshold_percent=low)
     decided = decide_space(number(available), capacity, policy)
     assert decided == SpaceDecision(usage, capacity, number(target))
-
-
-@pytest.mark.regression
-def test_less_than_the_target_is_an_event() -> None:
-    """With its numbers; exactly the target is enough, a target of 0 is reached without any candidate,
-    and below the high mark there is nothing to say."""
-    full = SpaceDecision(usage_percent=91, capacity_bytes=40 * GIB, target_bytes=500)
-    event = not_enough_freed(full, 123)
-    assert event is not None
-    assert event.reason == "FreeDiskSpaceFailed"
-    assert "(91% of 40.0 GiB used)" in event.message
-    assert event.values == {**full._asdict(), "freed_bytes": 123}
-    for target, freed in ((500, 500), (0, 0), (-5, 0), (None, 0)):
-        assert not_enough_freed(full._replace(target_bytes=target), freed) is None
 
 
 @rows("""

@@ -12,12 +12,14 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import yaml
+from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.cri import stores_pb2 as pb
 from reclaim.cri.inventory import Inventory
-from reclaim.cri.status import CallError, Code, Message
+from reclaim.cri.status import CallError, Code
 from reclaim.functions.containerd_garbage import (
     LIST_CONTENT,
     LIST_IMAGES,
@@ -247,23 +249,13 @@ def test_a_socket_tells_when_its_process_started(tmp_path: Path) -> None:
 # ---- what images hold
 
 
-IDS = {"1": ONE, "2": TWO}
-CONTENT = """
-index    1    gc.ref.content.m.0=m2
-m1       2    gc.ref.content.config=1 gc.ref.content.l.0=base.gz gc.ref.content.l.1=one.gz
-m2       3    gc.ref.content.config=2 gc.ref.content.l.0=base.gz gc.ref.content.l.1=discarded.gz
-m4       4    gc.ref.content.l.0=four.gz distribution.source.x=y
-1        5    gc.ref.snapshot.overlayfs=one
-2        6    gc.ref.snapshot.overlayfs/again=two
-base.gz  100
-one.gz   10
-four.gz  40
-"""
+STORES = yaml.safe_load(Path(__file__).with_name("stores.yaml").read_text())
+LISTS = {LIST_IMAGES: pb.Images, LIST_CONTENT: pb.Contents, LIST_SNAPSHOTS: pb.Snapshots}
 
 
 class Content(MemoryRuntime):
-    """A containerd with two images on one base, a container of one of them, and a third record,
-    which CRI does not list. `late`: which call is not answered in time, or with these bytes."""
+    """A containerd whose stores are those of `stores.yaml`. `late`: which call is not answered in
+    time, or with these bytes."""
 
     def __init__(self, late: str = "", answer: bytes = b"") -> None:
         super().__init__(SteppedClock())
@@ -277,55 +269,18 @@ class Content(MemoryRuntime):
             return self.answer
         if method == self.late or seconds <= 0:
             raise CallError(Code.DEADLINE_EXCEEDED, "late")
-        return self._answer(method, request).SerializeToString()
-
-    def _answer(self, method: str, request: bytes) -> Message:
-        if method == LIST_IMAGES:
-            targets = "1=m1 app:1=m1 app@m1=m1 2=index other:1=m4"
-            named = (each.split("=") for each in targets.split())
-            created = pb.Timestamp(seconds=5, nanos=500_000_000)
-            # of CRI's own records alone, if only they are asked for
-            filters = pb.ImagesRequest.FromString(request).filters
-            assert filters in ([], ['name~="^sha256:"'])
-            return pb.Images(
-                each=[
-                    pb.Image(
-                        name=IDS.get(name, name),
-                        target=pb.Descriptor(digest=to),
-                        created_at=created,
-                    )
-                    for name, to in named
-                    if name in IDS or not filters
-                ]
-            )
-        if method == LIST_CONTENT:
-            content = (line.split() for line in CONTENT.strip().splitlines())
-            return pb.Contents(
-                each=[
-                    pb.Content(
-                        id=IDS.get(digest, digest),
-                        size=int(size),
-                        labels={
-                            f"containerd.io/{name}": IDS.get(to, to)
-                            for name, to in (label.split("=") for label in labels)
-                        },
-                    )
-                    for digest, size, *labels in content
-                ]
-            )
+        if method == SNAPSHOT_USAGE:
+            size = STORES["sizes"][pb.SnapshotRequest.FromString(request).key]
+            return pb.Usage(size=size).SerializeToString()
         if method == LIST_SNAPSHOTS:
             assert pb.SnapshotRequest.FromString(request).snapshotter == "overlayfs"
-            committed = {"base": "", "one": "base", "two": "base", "three": "base"}
-            listed = [(name, parent, pb.COMMITTED) for name, parent in committed.items()]
-            listed.append(("container", "one", pb.ACTIVE))
-            return pb.Snapshots(
-                each=[
-                    pb.Snapshot(id=name, target=parent, kind=kind) for name, parent, kind in listed
-                ]
-            )
-        assert method == SNAPSHOT_USAGE
-        sizes = {"base": 300, "one": 30, "two": 20, "three": 70}
-        return pb.Usage(size=sizes[pb.SnapshotRequest.FromString(request).key])
+        each = STORES[method.split("/")[1]]
+        filters = pb.ImagesRequest.FromString(request).filters if method == LIST_IMAGES else []
+        if filters:  # of CRI's own records alone, if only they are asked for
+            assert filters == ['name~="^sha256:"']
+            each = [one for one in each if one["name"].startswith("sha256:")]
+        answer: bytes = ParseDict({"each": each}, LISTS[method]()).SerializeToString()
+        return answer
 
 
 def test_an_image_holds_what_the_collector_would_reach_from_it() -> None:

@@ -298,32 +298,3 @@ def test_the_cost_is_told_of_all_and_of_each_image_the_worst_first() -> None:
     assert len(regret_of(found, limit=1).images) == 1
     assert_as_described(to_json(regret))
     assert_as_described(to_json(regret_of([])))
-
-
-events = st.tuples(
-    st.integers(1, 90_000), st.sampled_from(["removed", "returned", "started"]), st.integers(1, 3)
-)
-
-
-@given(st.lists(events, min_size=1, max_size=30), st.sets(st.sampled_from("123")))
-def test_every_removal_has_one_fate_in_each_window(
-    story: list[tuple[int, str, int]], gone: set[str]
-) -> None:
-    """Whatever happened: nothing came back before it was removed, a longer window loses no return,
-    and what is not known to be missing is never said not to have returned."""
-    at, told = 0, list[str]()
-    for seconds, what, image in story:
-        at += seconds
-        told.append(f"{at}s {what}" + f" {image}" * (what != "started"))
-    found = removals_in(", ".join(told), " ".join(gone), f"{at + 60}s")
-    assert len(found) == sum(what == "removed" for _, what, _ in story)
-    assert all(
-        0 <= each.missing <= (at + 60 if each.came_back is None else each.came_back)
-        for each in found
-    )
-    within = regret_of(found).within
-    assert {sum(fate.values()) for fate in within.values()} == {len(found)}
-    returned, missing = (
-        [fate[name] for fate in within.values()] for name in ("returned", "not_returned")
-    )
-    assert (returned, missing) == (sorted(returned), sorted(missing, reverse=True))

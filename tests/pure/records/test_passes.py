@@ -53,6 +53,10 @@ GONE, FAILED, PLANNED = (
     Outcome(VERDICT, result, duration_seconds=0.25, freed=Amounts(2 * MIB, 3))
     for result in (Result.REMOVED, Result.FAILED, Result.PLANNED)
 )
+LAST, FAILED, LAST_PLANNED = (
+    each._replace(verdict=VERDICT._replace(last_resort=True)) for each in (GONE, FAILED, PLANNED)
+)
+WENT = "; nothing else was enough, so 1 image went that the kubelet had not pulled"
 NOT_NEEDED = Outcome(VERDICT._replace(action=Action.KEEP, reason=Reason.RELIEVED))
 STAYS = Outcome(Verdict(Kind.CONTAINER, "c", "pod/app#0", Action.KEEP, Reason.RUNNING))
 PINNED = STAYS._replace(verdict=STAYS.verdict._replace(reason=Reason.PINNED))
@@ -117,6 +121,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     gone failed | low in-90-s  | not_enough | nodefs.available; 1 removal failed, the next object is old enough in 90 s
                 | low in-30-s  | not_enough | nodefs.available; the next object is old enough in 30 s
     gone        | stale        | not_enough | nodefs.available is not readable, imagefs.available is not readable; everything else is in use or protected
+    last        | low          | not_enough | nodefs.available; everything else is in use or protected; nothing else was enough, so 1 image went that the kubelet had not pulled
     gone        | unread       | not_enough | nodefs.available is not readable; everything else is in use or protected
                 | short        | not_enough | nodefs.available (above its mark, short of its minimum reclaim); everything else is in use or protected
     gone        | low not-needed | not_enough | nodefs.available; the rest was not needed for what its row relieves
@@ -126,9 +131,11 @@ def test_the_result_of_a_pass_depends_on_the_thresholds_not_on_its_errors(
     removed: str, given: str, result: str, reason: str
 ) -> None:
     """Satisfied when no threshold is met, and all can be read; failed when nothing could be done;
-    else not enough, with the reason, each once."""
+    else not enough, with the reason, each once; and it says that an image went that the kubelet had
+    not pulled, but not of one that failed to."""
     fields = {name: value for word in given.split() for name, value in GIVEN[word].items()}
-    outcomes = [{"gone": GONE, "failed": FAILED}[each] for each in removed.split()]
+    removals = {"gone": GONE, "failed": FAILED, "last": LAST}
+    outcomes = [removals[each] for each in removed.split()]
     ended = with_result(record(*outcomes, **fields), dry_run=False)
     count = "1 object" if removed else "0 objects"
     begins = {
@@ -138,15 +145,6 @@ def test_the_result_of_a_pass_depends_on_the_thresholds_not_on_its_errors(
     assert (ended.result, ended.reason) == (result, begins.get(result, "") + reason)
 
 
-def test_a_pass_says_that_images_went_that_the_kubelet_had_not_pulled() -> None:
-    """At the end of its reason, whatever its result."""
-    words = "; nothing else was enough, so 1 image went that the kubelet had not pulled"
-    for one, says in ((GONE, True), (PLANNED, True), (FAILED, False)):
-        last = record(one._replace(verdict=VERDICT._replace(last_resort=True)))
-        ended = [with_result(last, dry_run=dry_run).reason for dry_run in (False, True)]
-        assert [reason.endswith(words) for reason in ended] == [says] * 2
-
-
 @pytest.mark.regression
 def test_a_dry_run_that_could_list_nothing_has_failed() -> None:
     """That nothing would be removed is not known then. What could be listed stands beside what could
@@ -154,6 +152,7 @@ def test_a_dry_run_that_could_list_nothing_has_failed() -> None:
     would = "would free ~{1}.0MiB with {0}".format
     for passed, result, reason in (
         (record(PLANNED, PLANNED, still_met=(LOW,)), PassResult.DRY_RUN, would("2 objects", 20)),
+        (record(LAST_PLANNED), PassResult.DRY_RUN, would("1 object", 10) + WENT),
         (record(error="it is away"), PassResult.FAILED, "it is away"),
         (
             record(PLANNED, error="ListImages failed"),

@@ -9,9 +9,7 @@ import re
 import statistics
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -25,7 +23,7 @@ from tests.bench.regret.catalogue import (
     layer_size,
     zipf,
 )
-from tests.bench.regret.node import Figures, Node
+from tests.bench.regret.node import Node
 from tests.bench.regret.page import HEAD, MEASURED, PAGE, Results, picture, shown_in, table
 from tests.bench.regret.policies import POLICIES, Alone, Offline, Reclaimd
 from tests.bench.regret.workloads import (
@@ -36,7 +34,6 @@ from tests.bench.regret.workloads import (
     ci_fleet,
     edge_node,
 )
-from tests.expected import expect
 from tests.rows import rows
 
 pytestmark = pytest.mark.house("tests/README.md", "tests/bench")
@@ -75,20 +72,6 @@ def replayed(images: str, starts: str, order: str, until: float | None = None) -
 
 
 # ---- bytes
-
-
-def test_a_pull_brings_what_is_missing_and_a_removal_frees_what_nobody_else_holds() -> None:
-    """Two images on one base: 1 + 2 GiB, then 3 more; the removal of the first frees its own 2, which
-    come again with it, and the base does not."""
-    node = replayed("b1+x2 b1+y3", "0:0 1000:1", "kubelet", 5000)
-    assert node.used == node.figures.pulled_bytes == 6 * GIB
-    assert (node.exclusive[0], node.exclusive[1]) == (2 * GIB, 3 * GIB)
-    node.remove(0)
-    assert (node.used, node.figures.freed_bytes, node.exclusive[1]) == (4 * GIB, 2 * GIB, 4 * GIB)
-    assert (node.figures.again_per_byte, Figures().again_per_byte) == (0, 0)
-    node.start(Start(5000, 0, 60))
-    assert (node.figures.again_bytes, node.figures.pulled_bytes) == (2 * GIB, 6 * GIB)
-    assert (node.figures.pulls, node.records[0].returned, node.figures.again_per_byte) == (3, 1, 1)
 
 
 @pytest.mark.parametrize("order", [each for each in POLICIES if each not in LIBRARY])
@@ -130,6 +113,7 @@ def test_the_same_seed_is_the_same_trace_and_another_one_is_not(workload: str) -
     x1           | 0:0:inf:8                             | kubelet | 3600  | 0       | {evicted: 1, pressures: 1} | a pod is evicted only if no image is left
     x1 y1 z6 w.6 | 0:0:10 300:1:10 549.04:2:1 600.5:3:1  | kubelet | 700   | 1 2 3   | {pressures: 0}            | every five minutes from 85 % on images go down to 80 %
     x2 y2 z2 w1 v2 | 0:0 1000:1 2000:2 3000:3 4000:4     | lru     |       | 1 2 3 4 | {pressures: 0}            | ours stops as soon as 22 % are available
+    x3 y3 z3     | 0:0 1000:1 2000:2 3000:0              | lru     |       | 0 2     | {again_bytes: 3_221_225_472, freed_bytes: 6_442_450_944, pulls: 4} | what has gone and is needed is pulled again
     x3 y3 z3     | 0:0 1000:0 2000:0 3000:0 10000:1 30000:2 | cost |       | 0 2     | {}                        | by cost it keeps what is used often
     !x3 y3 z3    | 0:1 1000:2                            | lru     |       | 0 2     | {lost: 0}                 | ours removes what was not pulled last
     !x3 y3 z3    | 0:1 1000:2                            | cost    |       | 0 2     | {lost: 0}                 | by cost, too
@@ -245,32 +229,6 @@ def test_a_new_version_shares_what_is_below_the_instruction_that_changed() -> No
 
 
 # ---- the page
-
-
-def document(missing: str = "", **again: str) -> dict[str, Any]:
-    """Nodes of the first workload; `again`: GiB pulled again by order, of 10 GiB freed on each."""
-    rows = []
-    for order, of_nodes in again.items():
-        figures = [
-            Figures(again_bytes=int(gib) * GIB, freed_bytes=10 * GIB, lost=1)
-            for gib in of_nodes.split()
-        ]
-        rows.append({"workload": "ci", "order": order, "nodes": [asdict(one) for one in figures]})
-    return {"machine": "a test", "missing": missing, "bounds": {"ci": [2 * GIB]}, "rows": rows}
-
-
-def test_the_table_has_a_row_for_each_order_and_says_what_is_above_its_aim() -> None:
-    """Half of the kubelet's is enough; 1.3 times the offline order's is exceeded. Of several nodes
-    there are medians of bytes, sums of counts and the worst ratio; a node on which neither has
-    pulled anything again has no ratio. What is missing is said below. In the picture the longest bar
-    is the order that pulls most again."""
-    why = "Left out: GDSF: No module named 'libcachesim'"
-    one = document(kubelet="8", cost="4", offline="3")
-    several = document(why, kubelet="8 10 0", cost="4 9 0")
-    shown = [table(Results(each)) for each in (one, several)]
-    shown.append(picture(Results(document(kubelet="8", cost="4"))))
-    expect(Path(__file__).with_name("page.txt"), "\n".join(shown))
-    assert all(re.match(shown_in(re.escape(HEAD)), each) for each in shown[:2])
 
 
 @pytest.mark.skipif(not MEASURED.exists(), reason="no run is published")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import json
 import threading
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
@@ -158,7 +157,6 @@ class Cluster:
     def __init__(self, *failures: Exception):
         self.events: dict[str, Event] = {}
         self.writes: list[tuple[str, int]] = []
-        self.before: Callable[[], object] = lambda: None
         self._failures = list(failures)
         self.clock, self._out = SteppedClock(), StringIO()
         log = Log(self.clock.wall, stream=self._out)
@@ -166,7 +164,6 @@ class Cluster:
 
     def _write(self, event: Event) -> None:
         self.writes.append((event["reason"], event["count"]))
-        self.before()
         if self._failures:
             raise self._failures.pop(0)
         self.events[event["reason"]] = event
@@ -190,51 +187,68 @@ class Cluster:
         return [line.split(" ", 1)[1].strip() for line in self._out.getvalue().splitlines()]
 
 
+SPOKEN = {"met": MET, "failed": FAILED}
+
+
+def assert_written(cluster: Cluster, story: str) -> None:
+    """On each line, so long after the one before, these are told, some of them many times; then what
+    was written of each reason by now, with its counts, and how many lines were said."""
+    for row in rows_of(story):
+        told = [each.split() for each in row["told"].split(", ") if each]
+        events = [SPOKEN[what] for what, times in told for _ in range(int(times))]
+        cluster.tell(*events, after=float(row["after"]))
+        counts = [
+            " ".join(str(count) for reason, count in cluster.writes if reason == each.reason)
+            for each in SPOKEN.values()
+        ]
+        assert [*counts, str(len(cluster.said))] == [row["met"], row["failed"], row["lines"]]
+
+
 def test_a_reason_is_one_object_at_most_once_a_minute() -> None:
     """At once, named after the node; then the latest message and the count of all, also of those
     that came while nothing was written, each reason for itself."""
     cluster = Cluster()
-    cluster.tell(MET)
+    assert_written(
+        cluster,
+        """
+        after | told             | met | failed | lines
+        0     | met 1            | 1   |        | 0
+        20    | met 1, failed 30 | 1   | 30     | 0
+        39    | met 1            | 1   | 30     | 0
+        1     |                  | 1 3 | 30     | 0
+        """,
+    )
     name = f"node-1.reclaimdthresholdmet.{1_800_000_000 * 10**9:x}"
     assert cluster.events[MET.reason]["metadata"]["name"] == name
-    freed = [GCEvent(FAILED.reason, f"freed {number} bytes") for number in range(30)]
-    cluster.tell(MET, *freed, after=20.0)
-    cluster.tell(MET, after=39.0)
-    assert cluster.writes == [(MET.reason, 1), (FAILED.reason, 30)]
-    cluster.tell(after=1.0)
-    assert cluster.writes[2:] == [(MET.reason, 3)]
     cluster.tell(GCEvent(FAILED.reason, "x" * 2000), after=3560.0)
     event = cluster.events[FAILED.reason]
     assert (event["message"], event["count"]) == ("x" * LONGEST_MESSAGE, 31)
     times = [event[name][11:19] for name in ("firstTimestamp", "lastTimestamp")]
-    assert (times, cluster.said) == (["08:00:20", "09:00:20"], [])
+    assert times == ["08:00:20", "09:00:20"]
 
 
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (AWAY, "warning an event did not reach the API server: it cannot be reached"),
-        (KeyError("defect"), "warning sending an event: KeyError: 'defect'"),
-    ],
-)
-def test_what_could_not_be_written_is_tried_again_a_minute_later(
-    error: Exception, line: str
-) -> None:
+def test_what_could_not_be_written_is_tried_again_a_minute_later() -> None:
     """With what came meanwhile; another reason does not wait for it. It is told once a minute, and
     that it is over; nothing is lost, and nothing grows."""
-    cluster = Cluster(error)
-    cluster.tell(MET, FAILED)
-    cluster.tell(MET, after=30.0)
-    cluster.tell(after=30.0)
-    assert cluster.writes == [(MET.reason, 1), (FAILED.reason, 1), (MET.reason, 2)]
-    assert cluster.said[0] == line
-    cluster = Cluster(*[AWAY] * 5)
-    for _ in range(5):
-        cluster.tell(*[MET] * 1000, after=60.0)
-    assert len(cluster.said) == 5
-    cluster.tell(after=60.0)
-    assert cluster.events[MET.reason]["count"] == 5000
-    assert cluster.said[5:] == ["info    the API server accepts events again"]
+    cluster = Cluster(KeyError("defect"), *[AWAY] * 2)
+    assert_written(
+        cluster,
+        """
+        after | told            | met         | failed | lines
+        0     | met 1           | 1           |        | 1
+        30    | met 1000        | 1           |        | 1
+        30    |                 | 1 1001      |        | 2
+        60    | met 1, failed 1 | 1 1001 1002 | 1      | 4
+        59    |                 | 1 1001 1002 | 1      | 4
+        1     |                 | 1 1001 1002 1002 | 1 | 4
+        """,
+    )
+    assert cluster.events[MET.reason]["count"] == 1002
+    assert cluster.said == [
+        "warning sending an event: KeyError: 'defect'",
+        *["warning an event did not reach the API server: it cannot be reached"] * 2,
+        "info    the API server accepts events again",
+    ]
 
 
 def test_its_thread_writes_when_the_node_is_observed_and_at_the_end() -> None:
@@ -247,34 +261,16 @@ def test_its_thread_writes_when_the_node_is_observed_and_at_the_end() -> None:
     assert cluster.events == {}
     cluster.observe(after=1.0)
     assert cluster.events.keys() == {MET.reason}
+    cluster.recorder.warned(MET)
+    assert cluster.recorder.done(LONGEST_SECONDS)
     cluster.clock.step(60.0)
-    cluster.recorder.warned(FAILED)
     assert cluster.recorder.finish(LONGEST_SECONDS)
-    assert cluster.events.keys() == {MET.reason, FAILED.reason}
+    assert cluster.events[MET.reason]["count"] == 2
     away = Cluster(*[AWAY] * 10)
     away.recorder.start()
     away.recorder.warned(MET)
     assert away.recorder.finish(LONGEST_SECONDS)
     assert away.writes == [(MET.reason, 1)]
-
-
-def test_an_api_server_that_hangs_holds_up_nobody() -> None:
-    """`warned` counts, and `finish` ends, while a write is under way."""
-    reached, over = threading.Event(), threading.Event()
-    cluster = Cluster()
-
-    def hang() -> None:
-        reached.set()
-        over.wait(LONGEST_SECONDS)
-
-    cluster.before = hang
-    cluster.recorder.start()
-    cluster.recorder.warned(MET)
-    assert reached.wait(LONGEST_SECONDS)
-    cluster.recorder.warned(MET)
-    cluster.recorder.finish(0.0)
-    assert cluster.events == {}
-    over.set()
 
 
 FIRST, SECOND = ("sha256:" + letter * 64 for letter in "ab")
