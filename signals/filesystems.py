@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from signals.ahead import Ahead, ahead_on
 from signals.mounts import MOUNTS, filesystem_of, mount_holding, mounts_of, point_asked, read_mounts
-from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Poll
+from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats
 
 
 class FilesystemPaths(NamedTuple):
@@ -113,7 +113,7 @@ class Reading(NamedTuple):
 
     stats: FsStats
     device_id: int
-    polls: tuple[Poll, ...] = ()
+    polls: tuple[FsStats, ...] = ()
     in_directory: FsStats | None = None
 
 

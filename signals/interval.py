@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from signals.types import FsStats, Poll
+from signals.types import FsStats
 
 HALF_LIFE_SECONDS = 60.0  # of the fastest observed fill: a burst may well come back within minutes
 SHORTEST_SECONDS = 0.001  # readings closer together say nothing about a rate
@@ -140,7 +140,7 @@ def next_interval(
     return min(max(soonest / 2, floor_seconds), ceiling_seconds)
 
 
-def until_below(above: int, seen: FsStats | Poll) -> int:
+def until_below(above: int, seen: FsStats) -> int:
     """How many bytes can be written before an amount that is so far `above` a level is below it.
     XFS takes its next step at once, as soon as what it has preallocated is used up."""
     return min(above, seen.preallocated_bytes) if seen.step_bytes > above else above
@@ -180,7 +180,7 @@ class WatchedLevels(NamedTuple):
         return all(map(is_negligible, rates, self.rates))
 
     def poll_interval(
-        self, poll: Poll, rates: Iterable[float] = (0.0, 0.0), *, idle: bool = False
+        self, poll: FsStats, rates: Iterable[float] = (0.0, 0.0), *, idle: bool = False
     ) -> float:
         """Seconds from this poll to the next one, within [floor, ceiling].
 
@@ -209,12 +209,12 @@ class ThresholdNotifier:
         self.levels = levels
         self.notify = notify
         self.due_at = -math.inf
-        self._last: Poll | None = None
+        self._last: FsStats | None = None
         self._first_poll = math.inf
         self._fastest = [0.0, 0.0]  # halved every minute
         self._idle = False
 
-    def update(self, poll: Poll) -> bool:
+    def update(self, poll: FsStats) -> bool:
         """Records a poll. True if an observation is due.
 
         It is due when an amount is below its level, and when a fill begins on an idle filesystem,

@@ -21,7 +21,7 @@ from signals.clock import Clock
 from signals.filesystems import FilesystemReader, Reading, describe
 from signals.interval import ThresholdNotifier, WatchedLevels
 from signals.quantity import reason_of
-from signals.types import FilesystemIdentity, Poll
+from signals.types import FilesystemIdentity, FsStats
 
 CLOSED = "is no longer observed"
 MOST_POLLS = 64  # kept for the next reading
@@ -66,7 +66,7 @@ class Sampler:
         self._closed = False
         self._notifier: ThresholdNotifier | None = None
         # the sampler's thread only
-        self._polls: deque[Poll] = deque(maxlen=MOST_POLLS)
+        self._polls: deque[FsStats] = deque(maxlen=MOST_POLLS)
         self._identity: FilesystemIdentity | None = None
 
     def ask(self, reply: Reply) -> None:
@@ -157,16 +157,8 @@ class Sampler:
         notifier = self._notifier
         if notifier is None:
             return
-        now = self._clock.monotonic()
         try:
-            stats = self._reader(self.path, now).stats
-            poll = Poll(
-                now,
-                stats.available_bytes,
-                stats.inodes_free,
-                stats.preallocated_bytes,
-                stats.step_bytes,
-            )
+            poll = self._reader(self.path, self._clock.monotonic()).stats
             self._polls.append(poll)
             observation_due = notifier.update(poll)
         except Exception:  # noqa: BLE001 # the observation reports why the filesystem cannot be read

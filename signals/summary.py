@@ -28,7 +28,6 @@ from signals.types import (
     FilesystemIdentity,
     FilesystemRole,
     FsStats,
-    Poll,
     Signal,
     SignalObservation,
     SignalObservations,
@@ -98,7 +97,7 @@ def observations_of(
     signals: dict[Signal, SignalObservation] = {}
     unavailable: list[Unavailable] = []
     filesystems: dict[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = {}
-    polls: dict[FilesystemRole, tuple[Poll, ...]] = {}
+    polls: dict[FilesystemRole, tuple[FsStats, ...]] = {}
     limits: dict[FilesystemRole, FsStats] = {}
     for role, path in paths.by_role().items():
         if path is None:
@@ -193,12 +192,16 @@ def _one_per_filesystem(
             filesystems.setdefault(size, []).append((sample, sample.reading))
     latest = {}
     for read in filesystems.values():
-        stats = max((reading.stats for _, reading in read), key=lambda stats: stats.time)
-        polls = tuple(sorted({poll for _, reading in read for poll in reading.polls}))
+        stats = max((reading.stats for _, reading in read), key=_time_of)
+        polls = tuple(sorted({poll for _, reading in read for poll in reading.polls}, key=_time_of))
         for sample, reading in read:
             identity = sample.identity or FilesystemIdentity(sample.path, reading.device_id)
             latest[sample.path] = identity, reading._replace(stats=stats, polls=polls)
     return latest
+
+
+def _time_of(stats: FsStats) -> float:
+    return stats.time
 
 
 def signals_of(

@@ -167,21 +167,6 @@ class FsStats:
         return self.available_bytes + self.preallocated_bytes
 
 
-class Poll(NamedTuple):
-    """What one poll of a filesystem read at `time` (monotonic seconds), as in `FsStats`."""
-
-    time: float
-    available_bytes: int
-    inodes_free: int
-    preallocated_bytes: int = 0
-    step_bytes: int = 0
-
-    @property
-    def unwritten_bytes(self) -> int:
-        """As in `FsStats`."""
-        return self.available_bytes + self.preallocated_bytes
-
-
 class FilesystemIdentity(NamedTuple):
     """The filesystem that a reading is of. `device_id` identifies it: `st_dev`, except that all
     subvolumes of a btrfs share one number. `mount_point`: of the mount that holds `path`; empty if
@@ -241,5 +226,5 @@ class SignalObservations(NamedTuple):
     wall_time: float = 0.0
     unavailable: tuple[Unavailable, ...] = ()
     filesystems: Mapping[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = {}
-    polls: Mapping[FilesystemRole, tuple[Poll, ...]] = {}
+    polls: Mapping[FilesystemRole, tuple[FsStats, ...]] = {}
     limits: Mapping[FilesystemRole, FsStats] = {}

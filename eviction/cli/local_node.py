@@ -23,7 +23,6 @@ from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_RUNTIME, EXIT_USAGE
 from eviction.records.history import HistoryRecorder
 from eviction.records.json_shapes import Document, PodDirectories, pod_directories
-from eviction.records.listener import Listener
 from eviction.records.passes import Pass, Trigger
 from eviction.surface.answer import Answer, HeldRoom
 from eviction.surface.pause import PauseFile
@@ -279,7 +278,7 @@ class LocalNode(LocalFiles):
             yield False, f"the runtime's directory is not known: {problem}"
 
 
-class _Ended(Listener):
+class _Ended:
     """Collects the outcomes of parked removals, for the history."""
 
     def __init__(self) -> None:

@@ -35,7 +35,6 @@ from eviction.drill.measurements import (
 from eviction.drill.scenario import LOG
 from eviction.drill.schedule import FaultOccurrence, Schedule
 from eviction.engine.node import Node
-from eviction.records.listener import Listener
 from eviction.records.passes import Pass
 from eviction.surface.daemon import Daemon
 from eviction.survey.filesystem_facts import roles_by_device
@@ -267,7 +266,7 @@ class Limits(NamedTuple):
     its marks is given 5 s."""
 
 
-class Observation(Listener):
+class Observation:
     """Observes one node, and takes what the daemon beside it reports. `show` is called with every
     pass of that."""
 

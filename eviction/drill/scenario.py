@@ -621,28 +621,11 @@ def scenario_of(document: Fields, path: str) -> Scenario:
     try:
         scenario = Scenario.model_validate(document)
     except ValidationError as error:
-        raise ScenarioError(sentence_about(error.errors()[0], path, GONE_FIELDS)) from None
+        raise ScenarioError(sentence_about(error.errors()[0], path)) from None
     for field, wrong, problem in _contradictions(scenario):
         if wrong:
             raise ScenarioError(f"{path}: {field}: {problem}")
     return scenario
-
-
-_A_REAL_NODE = "drill a node with that runtime as it is, with --runtime and --fill"
-GONE_FIELDS: Mapping[str, str] = {
-    "dialect": _A_REAL_NODE,
-    "unreferenced": _A_REAL_NODE,
-    "how": "use cut, pretend or fail",
-    "type": "leave it out: each filesystem is a tmpfs",
-    "collectors": "leave it out: one daemon holds a node",
-    "cooldown": "leave it out: the default of the configuration holds",
-    "pinned": "use pinsSandboxImage in node.runtime, or keepImages in node.configuration",
-    "dead": "leave it out: dead copies exited 10 minutes ago",
-    "restartPolicy": "leave it out: it follows from the pod's state",
-    "onCall": "use at",
-    "imagesLostBeyondNeed": "name in stays what must be left, or use imagesLeftAtLeast",
-}
-"""A field that an earlier version had, at any depth -> what to use instead, as a clause."""
 
 
 # ---- fields that must agree

@@ -30,7 +30,7 @@ from eviction.records.json_shapes import (
     timestamp,
     to_json,
 )
-from eviction.records.listener import Backlog, Listener
+from eviction.records.listener import Backlog
 from eviction.records.pass_json import OutcomeJson, RecordedPassJson, outcome_json, pass_json
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.records.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
@@ -196,7 +196,7 @@ def _version() -> str:
     return metadata.version("reclaimd")
 
 
-class HistoryRecorder(Backlog, Listener):
+class HistoryRecorder(Backlog):
     """The history of one process. Only `finish` waits.
 
     `path`: empty for none. `warn`: called with each new problem, on the thread of the history.

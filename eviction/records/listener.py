@@ -11,92 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from eviction.records.passes import Pass, PeriodicLoop
-from eviction.types import Decision, Threshold
-from reclaim.images.records import Returned
-from reclaim.types import GCEvent, Outcome, ReclaimResult
 from reclaim.workers import NoThread
-from signals.types import SignalObservations
 
 MOST_WAITING = 4096  # calls of listeners
-
-
-class Listener:
-    """Ignores everything; a subclass overrides the methods that it needs.
-
-    All are called on one thread.
-    """
-
-    def observed(self, observations: SignalObservations, decision: Decision) -> None:
-        """The node was observed, and this was decided."""
-
-    def watched(self) -> None:
-        """inotify asks for an earlier observation."""
-
-    def reclaiming(self, threshold: Threshold) -> None:
-        """A pass begins; or would, if the row of the threshold named a function."""
-
-    def not_begun(self, why: str) -> None:
-        """No pass begins, although one is due, for this reason."""
-
-    def takes_long(self, what: str, seconds: float) -> None:
-        """A pass has made no progress for this long."""
-
-    def passed(self, record: Pass) -> None:
-        """A pass has ended."""
-
-    def attributed(self, record: Pass) -> None:
-        """Some seconds after a pass that was not enough: its attributions are known.
-
-        Not after every such pass.
-        """
-
-    def runtime_asked(self, problem: str | None, pods_problem: str | None) -> None:
-        """The runtime was asked something; why it did not answer, and why the kubelet did not."""
-
-    def detected(self) -> None:
-        """The image records have been updated, while no disk was under pressure."""
-
-    def collected(self, record: Pass) -> None:
-        """A pass of a periodic loop has ended."""
-
-    def collection_ended(
-        self, loop: PeriodicLoop, result: ReclaimResult, event: GCEvent | None
-    ) -> None:
-        """The same, with its event, and the loop as it was when it began."""
-
-    def called(self, call: str, seconds: float, failed: bool) -> None:
-        """A call of the runtime was answered or failed."""
-
-    def parked(self, outcome: Outcome) -> None:
-        """A pass goes on without waiting for an unanswered removal."""
-
-    def parked_ended(self, outcome: Outcome) -> None:
-        """A parked removal has finally ended."""
-
-    def returned(self, returned: Returned) -> None:
-        """An image that had gone is listed again."""
-
-    def program_line(self, function: str, line: str) -> None:
-        """A configured program printed a line."""
-
-    def warned(self, event: GCEvent) -> None:
-        """Outside of a dry run: what the kubelet would make an event of."""
-
-    def reconfigured(self) -> None:
-        """Another configuration has come into force."""
-
-    def left_unanswered(self) -> None:
-        """At the end: removals that were sent are still unanswered after the longest wait."""
-
-    def defect(self, error: Exception) -> None:
-        """Something was raised that never should be."""
-
-    def listener_failed(self, listener: str, error: BaseException) -> None:
-        """A listener has raised this: what it was told is lost to it."""
-
-    def events_dropped(self, count: int) -> None:
-        """So many events since the start were told to nobody, because too many waited."""
 
 
 class Backlog:
@@ -167,15 +84,43 @@ class Backlog:
 class Listeners(Backlog):
     """Tells every listener that was added, in that order, on a thread that the first one starts.
 
+    A listener has a method for each of these that it wants to hear:
+    observed(SignalObservations, Decision): the node was observed, and this was decided
+    watched(): inotify asks for an earlier observation
+    reclaiming(Threshold): a pass begins; or would, if the row of the threshold named a function
+    not_begun(str): no pass begins, although one is due, for this reason
+    takes_long(str, float): a pass has made no progress for so many seconds
+    passed(Pass): a pass has ended
+    attributed(Pass): some seconds after a pass that was not enough, its attributions are known;
+        not after every such pass
+    runtime_asked(str | None, str | None): the runtime was asked something; why it did not answer,
+        and why the kubelet did not
+    detected(): the image records have been updated, while no disk was under pressure
+    collected(Pass): a pass of a periodic loop has ended
+    collection_ended(PeriodicLoop, ReclaimResult, GCEvent | None): the same, with its event, and
+        the loop as it was when it began
+    called(str, float, bool): a call of the runtime was answered, or failed, after so many seconds
+    parked(Outcome): a pass goes on without waiting for an unanswered removal
+    parked_ended(Outcome): a parked removal has finally ended
+    returned(Returned): an image that had gone is listed again
+    program_line(str, str): the program of this function printed a line
+    warned(GCEvent): outside of a dry run: what the kubelet would make an event of
+    reconfigured(): another configuration has come into force
+    left_unanswered(): at the end: removals that were sent are still unanswered after the longest
+        wait
+    defect(Exception): something was raised that never should be
+    listener_failed(str, BaseException): a listener has raised this: what it was told is lost to it
+    events_dropped(int): so many events since the start were told to nobody, because too many waited
+
     `failed`: how many calls have raised.
     """
 
     def __init__(self) -> None:
         super().__init__("listeners", MOST_WAITING)
-        self._all: list[Listener] = []
+        self._all: list[object] = []
         self.failed = 0
 
-    def add(self, listener: Listener) -> None:
+    def add(self, listener: object) -> None:
         """Raises NoThread."""
         self.start()
         self._all.append(listener)
@@ -190,7 +135,8 @@ class Listeners(Backlog):
     def _call(self, what: str, *about: Any) -> None:
         for listener in tuple(self._all):
             try:
-                getattr(listener, what)(*about)
+                if (method := getattr(listener, what, None)) is not None:
+                    method(*about)
             except BaseException as error:  # noqa: BLE001 # its own lines are lost, and counted; the thread must survive
                 self.failed += 1
                 if what != "listener_failed":  # one that fails even then is only counted

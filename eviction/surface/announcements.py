@@ -12,7 +12,6 @@ from eviction.decision.thresholds import kubelets_met, usable
 from eviction.engine.node import Node
 from eviction.engine.periodic import CONTAINER
 from eviction.records.json_shapes import to_json
-from eviction.records.listener import Listener
 from eviction.records.pass_json import pass_summary
 from eviction.records.passes import Pass, PassResult, PeriodicLoop, Trigger
 from eviction.survey.space import sentence as attribution_sentence
@@ -39,7 +38,7 @@ ASK_EVERY_SECONDS = 10.0
 OF_THE_RUNTIME = (Kind.CONTAINER, Kind.SANDBOX, Kind.IMAGE)
 
 
-class Announcements(Listener):
+class Announcements:
     """Writes the log lines of a node. `conditions`: those announced last."""
 
     def __init__(self, node: Node, log: Log):
@@ -301,7 +300,7 @@ class Announcements(Listener):
         self._pods_compared()
 
 
-class Shadow(Listener):
+class Shadow:
     """Logs when something else, such as the kubelet, has removed objects that a dry run would have
     removed: what reclaimd would have done, and how much earlier, before it is allowed to do
     anything. Otherwise the daemon may have removed them itself.

@@ -25,7 +25,6 @@ from eviction.records.json_shapes import (
     timestamp,
     to_json,
 )
-from eviction.records.listener import Listener
 from eviction.records.pass_json import (
     BytesJson,
     FunctionJson,
@@ -224,7 +223,7 @@ def threshold_statuses(
 # ---- the daemon
 
 
-class Totals(Listener):
+class Totals:
     """The last passes, and sums for each reclaim function, since the start. Any thread may read:
     what it has is replaced, never changed."""
 

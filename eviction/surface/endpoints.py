@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 from eviction.decision.thresholds import thresholds_met
 from eviction.records.history import HistoryRecorder
-from eviction.records.listener import Listener
 from eviction.records.passes import Pass
 from eviction.surface.daemon import Daemon
 from eviction.surface.http_server import CannotListen, HttpServer, Pages, health
@@ -29,7 +28,7 @@ from signals.types import SignalObservations
 
 
 @dataclass(eq=False)
-class DaemonEndpoints(Listener):
+class DaemonEndpoints:
     """Serves the pages, and notifies systemd of what is observed and done."""
 
     daemon: Daemon

@@ -8,7 +8,7 @@ from functools import partial
 from eviction.decision.thresholds import highest_mark
 from eviction.engine.ballast import create_ballast, room_problem
 from eviction.engine.node import Node
-from eviction.records.listener import Backlog, Listener
+from eviction.records.listener import Backlog
 from eviction.records.state_file import RecordFile
 from eviction.types import Decision
 from eviction.wording.log import Log
@@ -22,7 +22,7 @@ SAVE_AT_END_SECONDS = 1.0
 BALLAST_RETRY_SECONDS = 300.0  # between two attempts
 
 
-class ImageRecordsSaver(Backlog, Listener):
+class ImageRecordsSaver(Backlog):
     """Saves the image records while the daemon runs and at its end.
 
     `file`: None: they are not saved. A failure is logged as a warning, once until it changes.
@@ -62,7 +62,7 @@ class ImageRecordsSaver(Backlog, Listener):
         self._last_problem = problem
 
 
-class BallastKeeper(Listener):
+class BallastKeeper:
     """Makes the ballast of the configuration again after it was released, once there is room for
     twice its size. Its methods are for one thread.
 

@@ -27,7 +27,7 @@ from urllib.parse import quote, urlsplit
 
 from eviction.configuration.strict_yaml import ConfigurationError, read_document
 from eviction.records.json_shapes import timestamp
-from eviction.records.listener import Backlog, Listener
+from eviction.records.listener import Backlog
 from eviction.types import Decision, EvictionError, Fields
 from eviction.wording.log import Log, ThrottledLog
 from reclaim.evidence.pod_list import KubeletUnavailable
@@ -78,7 +78,7 @@ def counted(event: GCEvent, known: Event | None, node_name: str, *, wall: float)
     return {**before, **latest, "count": before["count"] + 1}
 
 
-class EventRecorder(Backlog, Listener):
+class EventRecorder(Backlog):
     """Writes events on a thread of its own.
 
     `write`: writes the object of a reason; may wait, but not forever, and raises NoAnswer.

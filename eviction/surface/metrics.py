@@ -29,7 +29,6 @@ from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from eviction.records.listener import Listener
 from eviction.records.passes import OF_PASSES, Pass, PassResult
 from eviction.surface.daemon import NodeStatus
 from eviction.surface.http_server import Headers, Page
@@ -78,7 +77,7 @@ DEPRECATED = {  # a name of the release before -> the families that have its ser
 
 
 @dataclass(eq=False)
-class Metrics(Collector, Listener):
+class Metrics(Collector):
     """The counters, and the page with all metrics. All methods may be called from any thread."""
 
     status: Callable[[], NodeStatus]

@@ -5,7 +5,6 @@ import os
 from eviction.configuration.effective import poll_policy
 from eviction.decision.headroom import near_their_marks
 from eviction.engine.node import Node
-from eviction.records.listener import Listener
 from eviction.types import Decision
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
@@ -20,7 +19,7 @@ EARLY_SIGNS = (
 )
 
 
-class Watches(Listener):
+class Watches:
     """Watches directories of filesystems that are near their marks. For others an earlier reading
     would not matter."""
 

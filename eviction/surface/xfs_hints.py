@@ -6,7 +6,6 @@ from functools import partial
 
 from eviction.configuration.effective import Configuration
 from eviction.engine.node import Node
-from eviction.records.listener import Listener
 from eviction.survey.space import SNAPSHOTTER
 from eviction.types import Decision
 from eviction.wording.log import Log
@@ -64,7 +63,7 @@ def _size(hint_bytes: int) -> str:
     return format_bytes(hint_bytes) if hint_bytes else "none"
 
 
-class HintsAtStart(Listener):
+class HintsAtStart:
     """Gives the usual directories the configured hint, once the runtime has said where its are."""
 
     def __init__(self, node: Node, log: Log):

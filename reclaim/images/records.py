@@ -66,8 +66,8 @@ class ImageRecords:
     unknown ids are left out. `earlier`: how many seconds ago, in this boot, the wall clock showed
     which time; None if not known. Asked once, if there are pull times and nothing else relates the
     two clocks before the first detection. `on_return`: called for each image that has returned, on
-    the thread of the detection (`Listener.returned`). `pulls`: reads the kubelet's records of
-    pulls, given all containers.
+    the thread of the detection (listeners hear `returned`). `pulls`: reads the kubelet's records
+    of pulls, given all containers.
     """
 
     def __init__(

@@ -17,7 +17,6 @@ from eviction.configuration.models import Model
 from eviction.configuration.strict_yaml import read_document
 from eviction.drill.embedded import describe_fault, failpoint_of
 from eviction.drill.scenario import (
-    GONE_FIELDS,
     ConditionExpectation,
     Expectation,
     Fault,
@@ -64,9 +63,8 @@ def refusal(written: Any) -> str | None:
 def test_a_wrong_scenario_is_refused_in_one_sentence_by_field() -> None:
     """With what is allowed. A marked one has a wrong form, which the schema refuses, too."""
     rows = yaml.safe_load((HERE / "refused.yaml").read_text())
-    gone = {f"{field}, which there was": {"node": {field: "x"}} for field in GONE_FIELDS}
     stories = []
-    for name, changes in {**rows, **gone}.items():
+    for name, changes in rows.items():
         written = {key: value for key, value in document(**changes).items() if value is not None}
         also = "by the schema, too: " if problems(validator("scenario"), written) else ""
         said = refusal(written)

@@ -29,7 +29,6 @@ from eviction.engine.effects import LookWanted
 from eviction.engine.node import Node
 from eviction.exit_codes import EXIT_NO_RESOURCES
 from eviction.records.history import HistoryRecorder
-from eviction.records.listener import Listener
 from eviction.surface import daemon as surface
 from eviction.surface.control_client import ask
 from eviction.surface.endpoints import DaemonEndpoints
@@ -418,7 +417,7 @@ class Defective:
         return reading._replace(stats=replace(reading.stats, capacity_bytes=cast(int, None)))
 
 
-class Observed(Listener):
+class Observed:
     """A listener that does this after each observation."""
 
     def __init__(self, then: Callable[[], object]) -> None:

@@ -58,7 +58,7 @@ from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.filesystems import FilesystemPaths, Reading
 from signals.interval import ThresholdNotifier, WatchedLevels
 from signals.samplers import MOST_POLLS, Sample
-from signals.types import FilesystemIdentity, FsStats, Poll
+from signals.types import FilesystemIdentity, FsStats
 from tests.simulation.services import Directories, Runtime
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Sampler:
     def __init__(self, path: str, daemon: Daemon):
         self._path = path
         self._daemon = daemon
-        self._polls: deque[Poll] = deque(maxlen=MOST_POLLS)
+        self._polls: deque[FsStats] = deque(maxlen=MOST_POLLS)
         self._notifier: ThresholdNotifier | None = None
         self._reads = 0  # that are asked for and not answered: the same thread polls
 
@@ -131,8 +131,7 @@ class Sampler:
         if now < disk.hangs_until or self._reads:
             self._poll_at(notifier, max(disk.hangs_until, now + 0.0003))
             return
-        found: FsStats = disk.stats(now)
-        poll = Poll(now, found.available_bytes, found.inodes_free)
+        poll: FsStats = disk.stats(now)
         self._polls.append(poll)
         if notifier.update(poll):
             self._notifier = None

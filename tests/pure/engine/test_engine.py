@@ -38,7 +38,7 @@ from reclaim.types import Reason
 from signals.filesystems import Reading
 from signals.samplers import Sample
 from signals.summary import asked
-from signals.types import FilesystemIdentity, FsStats, Poll, Signal
+from signals.types import FilesystemIdentity, FsStats, Signal
 from tests.inline import configured
 from tests.pure.engine.site import (
     CONTAINERS,
@@ -470,10 +470,11 @@ def test_the_polls_of_a_filesystem_count_in_whatever_order_its_paths_answer(poll
     for second, available in ((0.0, 400), (1.0, 300)):
         at = world.now + second
         world = world._replace(now=at, readings=asked(world.readings, paths, at))
-        polls = [
-            Poll(at - ago, (available + int(100 * ago)) * MIB, 1000) for ago in (0.75, 0.5, 0.25)
-        ]
-        stats = FsStats(available * MIB, available * MIB, GIB, 1000, 2000, at)
+        *polls, stats = (
+            FsStats(left, left, GIB, 1000, 2000, at - ago)
+            for ago in (0.75, 0.5, 0.25, 0.0)
+            for left in ((available + int(100 * ago)) * MIB,)
+        )
         for path in paths:
             reading = Reading(stats, DEVICE, tuple(polls) if path == polled and second else ())
             sample = Sample(path, at, reading, FilesystemIdentity(path, DEVICE))

@@ -27,7 +27,7 @@ from eviction.engine.effects import (
 )
 from eviction.engine.owner import Job, Owner, Performer
 from eviction.engine.stages import Stages
-from eviction.records.listener import Listener, Listeners
+from eviction.records.listener import Listeners
 from eviction.records.passes import Pass, Trigger
 from eviction.types import EvictionError
 from reclaim.types import Reason, Result
@@ -51,7 +51,7 @@ class RunningClock(SteppedClock):
         return super().monotonic() + time.monotonic()
 
 
-class Heard(Listener):
+class Heard:
     """Keeps what it hears."""
 
     def __init__(self) -> None:

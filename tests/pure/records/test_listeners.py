@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from eviction.records.listener import MOST_WAITING, Listener, Listeners
+from eviction.records.listener import MOST_WAITING, Listeners
+from tests.repository import ROOT
 from tests.thread_limit import no_thread_starts
 
 LONGEST_SECONDS = 60.0
 
 
-class Heard(Listener):
+class Heard:
     """Keeps what it hears of `not_begun`, and on which thread; fails on a word, or hangs until it
     is let go."""
 
@@ -43,7 +46,7 @@ class Heard(Listener):
         self.lost.append(count)
 
 
-class Raises(Listener):
+class Raises:
     """Fails each time, in some way."""
 
     def not_begun(self, why: str) -> None:
@@ -87,10 +90,11 @@ def test_each_is_told_in_order_on_one_thread_and_one_that_raises_loses_its_own_l
     listeners: Listeners,
 ) -> None:
     """They are counted; those that are told after it hear everything, and what has failed. The
-    thread is not the caller's."""
+    thread is not the caller's. What one has no method for, it does not hear."""
     both = Heard(), Heard()
     for each in (Raises(), *both):
         listeners.add(each)
+    listeners.tell("watched")
     for why in "abc":
         listeners.tell("not_begun", why)
     assert listeners.done(LONGEST_SECONDS)
@@ -148,3 +152,23 @@ def test_without_a_listener_nothing_waits_and_no_thread_is_needed(listeners: Lis
     listeners.tell("not_begun", "b")
     assert listeners.done(LONGEST_SECONDS)
     assert (heard.lines, listeners.dropped) == (["b"], 0)
+
+
+def test_what_the_program_tells_is_what_a_listener_may_hear() -> None:
+    """A name that is written wrong would reach nobody, and nothing would fail."""
+    documented = set(re.findall(r"^ {4}(\w+)\(", Listeners.__doc__ or "", re.MULTILINE))
+    told = set[str]()
+    for path in (ROOT / "eviction").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(attr="tell" | "telling" | "_call"),
+                    args=[ast.Constant(value=str(name)), *_],
+                ):
+                    told.add(name)
+                case ast.Call(
+                    func=ast.Name(id="partial"),
+                    args=[ast.Attribute(attr="tell"), ast.Constant(value=str(name)), *_],
+                ):
+                    told.add(name)
+    assert told == documented

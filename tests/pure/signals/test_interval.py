@@ -16,7 +16,7 @@ from signals.interval import (
     next_interval,
     update_fill_rate,
 )
-from signals.types import Poll
+from signals.types import FsStats
 from tests.pure.values import GIB, MIB
 from tests.rows import rows
 
@@ -30,6 +30,13 @@ Readings = list[tuple[float, float]]
 """Seconds since the start, and how much has fallen since then."""
 
 amounts = st.integers(0, 2**62)
+
+
+def polled(
+    time: float, available: int, inodes: int, preallocated: int = 0, step: int = 0
+) -> FsStats:
+    """What a poll reads at this time."""
+    return FsStats(available, available, FULL, inodes, MANY, time, 0, preallocated, step)
 
 
 # ---- when to read again
@@ -57,7 +64,7 @@ def test_a_level_is_crossed_below_it_not_at_it() -> None:
     assert list(map(LEVELS.crossed, seen)) == [False, True, True, True, False]
     none = WatchedLevels((None, None), (1.0, 1.0), FLOOR, CEILING)
     assert not none.crossed((0, 0))
-    assert none.poll_interval(Poll(0.0, 0, 0)) == CEILING
+    assert none.poll_interval(polled(0.0, 0, 0)) == CEILING
 
 
 @given(amounts, amounts, st.floats(0, 1e12), st.floats(0, 1e12))
@@ -67,7 +74,7 @@ def test_polls_are_as_often_as_the_nearer_of_bytes_and_inodes_asks(
     """2000 inodes above at 20 000 a second are 50 ms. A fill that the polls found only shortens
     that; an idle filesystem is polled every 50 ms at most."""
     seen = (available, inodes)
-    poll = Poll(0.0, *seen)
+    poll = polled(0.0, *seen)
     usual = LEVELS.poll_interval(poll)
     rates = {GIB: 500.0 * MIB, 1000: 20_000.0}
     assert usual == next_interval(
@@ -246,9 +253,9 @@ def test_an_observation_is_due_below_a_level_however_long_the_filesystem_was_idl
     for below in ((GIB - 1, 1000), (GIB, 999)):
         notifier, now = ThresholdNotifier(LEVELS, never), 0.0
         for _ in range(before):
-            assert not notifier.update(Poll(now, GIB, 1000))
+            assert not notifier.update(polled(now, GIB, 1000))
             now = notifier.due_at
-        assert notifier.update(Poll(now, *below))
+        assert notifier.update(polled(now, *below))
 
 
 @rows("""
@@ -273,14 +280,14 @@ def test_an_observation_is_due_when_a_fill_begins_or_has_crossed_a_level(
         gone = max(now - since, 0.0)
         amounts = int((left - gone * mib) * MIB), int(100_000 - gone * inodes)
         times.append(now)
-        if notifier.update(Poll(now, *amounts)):
+        if notifier.update(polled(now, *amounts)):
             break
         now = notifier.due_at
     if due is not None:
         assert now == pytest.approx(due, abs=FLOOR)
     else:
         gaps = [later - earlier for earlier, later in pairwise(times[1:])]
-        idle = LEVELS.poll_interval(Poll(0.0, left * MIB, 100_000), idle=True)
+        idle = LEVELS.poll_interval(polled(0.0, left * MIB, 100_000), idle=True)
         assert gaps == pytest.approx([idle] * len(gaps))
         assert len(gaps) > 9
 
@@ -294,7 +301,7 @@ def test_an_observation_is_due_when_a_fill_begins_or_has_crossed_a_level(
 """)
 def test_the_next_step_of_xfs_is_polled_for(preallocated: int, step: int, seconds: float) -> None:
     """1 000 MiB above the level, at 500 MiB/s."""
-    poll = Poll(0.0, GIB + 1000 * MIB, MANY, preallocated * MIB, step * MIB)
+    poll = polled(0.0, GIB + 1000 * MIB, MANY, preallocated * MIB, step * MIB)
     assert LEVELS.poll_interval(poll) == pytest.approx(seconds)
 
 
@@ -304,9 +311,9 @@ def test_a_fill_faster_than_assumed_shortens_the_interval_for_a_minute_after_its
     nothing about a rate."""
     notifier, waits = ThresholdNotifier(LEVELS, never), list[float]()
     for now, available in ((0.0, 4), (1.024, 3), (1.024, 2), (2.0, 3), (30.0, 3), (180.0, 3)):
-        assert not notifier.update(Poll(now, available * GIB, MANY))
+        assert not notifier.update(polled(now, available * GIB, MANY))
         waits.append(notifier.due_at - now)
-    idle = LEVELS.poll_interval(Poll(0.0, 3 * GIB, MANY), idle=True)
+    idle = LEVELS.poll_interval(polled(0.0, 3 * GIB, MANY), idle=True)
     assert max(waits[3:5]) < idle * 0.8
     assert waits[5] == pytest.approx(idle)
 
@@ -319,7 +326,7 @@ def test_writes_in_bursts_cause_at_most_four_observations_a_second() -> None:
     notifier = ThresholdNotifier(levels, never)
     while now < 5.0:
         poll += 1
-        if notifier.update(Poll(now, 4096 * MIB - poll // 2 * MIB, MANY)):
+        if notifier.update(polled(now, 4096 * MIB - poll // 2 * MIB, MANY)):
             due_at.append(now)
             notifier = ThresholdNotifier(levels, never)
         now = max(now, notifier.due_at)

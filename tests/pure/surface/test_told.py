@@ -16,7 +16,6 @@ from eviction.cli.xfs_hint import read_size
 from eviction.configuration.effective import load
 from eviction.engine.node import Node
 from eviction.records.json_shapes import to_json
-from eviction.records.listener import Listener
 from eviction.records.passes import Pass, PassResult, Timings, Trigger
 from eviction.records.state_file import RecordFile
 from eviction.surface.announcements import Announcements
@@ -98,7 +97,7 @@ def test_relief_is_one_line_and_a_normal_event_that_says_how_near_eviction_was()
     """By the kubelet's mark, if it was near; bytes or inodes, as what was short. None of a filesystem
     that is not the kubelet's, nor if nothing was removed."""
 
-    class Heard(Listener):
+    class Heard:
         def __init__(self) -> None:
             self.events: list[Event] = []
 

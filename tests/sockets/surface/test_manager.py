@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from eviction.records.listener import Listener
 from eviction.records.passes import Pass
 from eviction.surface.daemon import Daemon as Loop
 from eviction.wording.log import Log
@@ -63,7 +62,7 @@ def says(daemon: Daemon, words: str) -> None:
 # ---- pressure that nothing relieves
 
 
-class Told(Listener):
+class Told:
     """The passes and events of a loop, and the lines of its log with their second."""
 
     def __init__(self) -> None:
