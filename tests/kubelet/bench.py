@@ -425,11 +425,6 @@ def _rounded(value: object) -> object:
     return round(value, 4) if isinstance(value, float) else value
 
 
-def filesystems() -> list[str]:
-    """Those that a node can have."""
-    return list(MAKE)
-
-
 def main(arguments: Sequence[str]) -> int:
     """Runs it. Returns 1 if something could not be run, 2 for programs that are none."""
     asked = _parser().parse_args(arguments)
@@ -455,7 +450,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     asked.into.mkdir(parents=True, exist_ok=True)
     chosen = (
-        asked.filesystem or filesystems(),
+        asked.filesystem or list(MAKE),
         asked.rate or RATES_MIB,
         asked.responder or list(Responder),
         asked.runs,
@@ -480,7 +475,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--crio", help="with pinns beside it; may be repeated (none)")
     add(
         "--filesystem",
-        choices=filesystems(),
+        choices=list(MAKE),
         metavar=None,
         help="of the node; may be repeated (all)",
     )

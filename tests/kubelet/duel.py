@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from operator import attrgetter
 from pathlib import Path
 
 from tests.background import Background
@@ -248,7 +249,7 @@ def duel(
             Event(round(each.at - began, 3), each.whose, each.what.replace(disk, "/disk"))
             for each in said
         )
-        events = sorted(shown, key=_time_of)
+        events = sorted(shown, key=attrgetter("at"))
         return DuelRun(
             rate_mib=rate_mib,
             responder=responder,
@@ -373,7 +374,3 @@ def _shares(before: Sequence[int], after: Sequence[int]) -> tuple[float, float]:
     spent = [late - early for early, late in zip(before, after, strict=True)]
     total = sum(spent) or 1
     return round((spent[3] + spent[4]) / total, 3), round(spent[7] / total, 3)
-
-
-def _time_of(event: Event) -> float:
-    return event.at

@@ -106,7 +106,7 @@ def test_each_round_has_every_combination_once() -> None:
     rounds = [runs[number * size : (number + 1) * size] for number in range(ROUNDS)]
     assert [{run.number for run in each} for each in rounds] == [{1}, {2}, {3}]
     assert len({run.name for run in runs}) == len(runs) == 2 * 2 * 2 * 2 * 3
-    orders = [[run.name.rpartition("_")[0] for run in each] for each in rounds]
+    orders = [[run.name.rsplit("_", 2)[0] for run in each] for each in rounds]
     assert sorted(orders[0]) == sorted(orders[1]) == sorted(orders[2])
     assert orders[0] != orders[1] != orders[2]
 
