@@ -8,7 +8,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -154,9 +154,9 @@ def test_only_a_whole_file_of_the_same_reclaimd_counts(tmp_path: Path) -> None:
     assert is_whole(file, "0123abcd")
     assert not is_whole(file, "4567abcd")
     lines = file.read_text().splitlines(keepends=True)
-    for count in range(len(lines)):
-        file.write_text("".join(lines[:count]) + lines[count][:7])
-        assert not is_whole(file, "0123abcd"), count
+    for count, characters in product(range(len(lines)), (0, 7)):
+        file.write_text("".join(lines[:count]) + lines[count][:characters])
+        assert not is_whole(file, "0123abcd"), (count, characters)
         with pytest.raises(ValueError, match=r"a\.jsonl"):
             Recorded.read(file)
     write(file, header(Responder.NOBODY, reclaimd=None), a_run(Responder.NOBODY))
