@@ -1,5 +1,4 @@
-"""Runs every measurement and prints one table; a JSON document holds the values, an SVG shows the
-times of the responders.
+"""Runs every measurement and prints one table; a JSON document holds the values.
 
 `python -m tests.bench NAME …` runs only some of them. Two are not among them: `ablate`, the engine
 with and without each of its rules, and `regret`, a simulator of what removals cost later.
@@ -19,14 +18,9 @@ from pathlib import Path
 
 from eviction.wording.explain import table
 from tests.bench import ablate
-from tests.bench.chart import chart
-from tests.bench.containerd_first_byte import containerd_first_byte
-from tests.bench.effort import Effort, effort_of
-from tests.bench.hook import start_up
-from tests.bench.measure import Row
+from tests.bench.costs import at_rest, containerd_first_byte, start_up
+from tests.bench.measure import Effort, Row, effort_of
 from tests.bench.regret import compare
-from tests.bench.rest import at_rest
-from tests.bench.side_by_side import CROSSING, side_by_side
 from tests.real_node.conftest import what_is_missing
 
 MEASURED = Path(__file__).with_name("measured")
@@ -35,10 +29,7 @@ REPORT = Path("report")
 Measurement = Callable[[Effort], list[Row]]
 
 EVERYWHERE: dict[str, Measurement] = {"rest": at_rest, "start": start_up}
-ON_A_REAL_NODE: dict[str, Measurement] = {
-    "side-by-side": side_by_side,
-    "containerd-first-byte": containerd_first_byte,
-}
+ON_A_REAL_NODE: dict[str, Measurement] = {"containerd-first-byte": containerd_first_byte}
 WITH_OPTIONS = {"ablate": ablate.main, "regret": compare.main}
 
 
@@ -73,7 +64,7 @@ def main(names: Sequence[str]) -> int:
 
 
 def write(rows: Sequence[Row], machine: str, directory: Path) -> None:
-    """The values as `bench.json`, the times of the responders as `bench.svg`."""
+    """The values as `bench.json`."""
     directory.mkdir(parents=True, exist_ok=True)
     document = {
         "machine": machine,
@@ -84,8 +75,6 @@ def write(rows: Sequence[Row], machine: str, directory: Path) -> None:
         ],
     }
     (directory / "bench.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    shown = [row for row in rows if CROSSING in row.what]
-    (directory / "bench.svg").write_text(chart(shown, machine))
 
 
 if __name__ == "__main__":

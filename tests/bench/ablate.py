@@ -4,7 +4,9 @@ turns, on a real containerd.
     python -m tests.bench ablate [RULE …] [--disk large] [--filesystem ext4] [--rate 100] [--fill one-file]
                                  [--runs 20] [--to FILE]
 
-With `RECLAIMD_BESIDE=/path/to/the/other/bin/reclaimd` another version takes its turn, too.
+With `RECLAIMD_BESIDE=/path/to/the/other/bin/reclaimd` another version takes its turn, too: on a
+shared machine one run after the other compares two hours, not two programs. Only what both versions
+offer is used: the command line, the configuration file, the JSON log.
 Every fill is added to FILE as soon as it has ended; the table is of all that are there, and
 `--runs 0` prints it alone.
 
@@ -31,10 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from eviction.wording.explain import table
-from tests.bench.beside import VARIABLE, known_to_both
-from tests.bench.effort import Effort, effort_of
 from tests.bench.fills import FillKind
-from tests.bench.measure import figure
+from tests.bench.measure import Effort, effort_of, figure
 from tests.bench.ring import NOBODY, SCENES, WITH_HINT, Fought, Ring, StartResponder, ring
 from tests.bench.without import find
 from tests.real_node.conftest import CONTAINERD_TOOLS, what_is_missing
@@ -44,11 +44,12 @@ from tests.repository import ROOT
 
 FILESYSTEMS = ("ext4", "xfs")
 ALL_FILESYSTEMS = (*FILESYSTEMS, WITH_HINT, "btrfs")
-RATES = (100, 400)
 RUNS = 20
 RUNTIMES = {"containerd": CONTAINERD_TOOLS, "crio": crio_tools()}
 NOTHING, OTHER, RECLAIMD = "nothing", "another version", "reclaimd"
 NO_RULES = (NOTHING, RECLAIMD)
+VARIABLE = "RECLAIMD_BESIDE"
+NEWER_FIELDS = ("lockDirectory",)
 REPORT = Path("report/ablate.json")
 CHILD = (sys.executable, "-m", "tests.bench.without")
 HEAD = [
@@ -130,7 +131,7 @@ def _parser(effort: Effort) -> argparse.ArgumentParser:
         "--writers", type=int, default=0, help="others on the same disk, 100 MiB/s each (0)"
     )
     parser.add_argument(
-        "--rate", type=int, action="append", help=f"MiB a second; may be repeated {RATES}"
+        "--rate", type=int, action="append", help=f"MiB a second; may be repeated {effort.rates}"
     )
     parser.add_argument(
         "--fill",
@@ -169,7 +170,7 @@ def _check(names: Sequence[str]) -> None:
 def _fills(on: Ring, filesystem: str, asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """All arms at all rates by all kinds of fills; another arm is the first one of each round."""
     arms = list(_arms(filesystem, asked.rules))
-    rates = asked.rate or (RATES[-1:] if effort_of().short else RATES)
+    rates = asked.rate or effort_of().rates
     engine = _engine()
     for number in range(asked.runs):
         first = number * max(len(arms) // 3, 1) % len(arms)
@@ -232,6 +233,16 @@ def _daemon(attributes: Mapping[str, str]) -> StartResponder:
     return lambda configuration: Daemon(
         "--config", configuration, before=CHILD, program=json.dumps(attributes)
     )
+
+
+def known_to_both(configuration: str) -> str:
+    """The configuration file without the fields that the other version may not know."""
+    path = Path(configuration)
+    fields = json.loads(path.read_text())
+    path.write_text(
+        json.dumps({name: value for name, value in fields.items() if name not in NEWER_FIELDS})
+    )
+    return configuration
 
 
 def _engine() -> str:

@@ -1,17 +1,16 @@
-"""A row of the table, and an observer of a filesystem that is independent of the daemon."""
+"""How much is measured: the whole run, or a short one that shows that everything
+runs from beginning to end; and how what was measured is written.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import statistics
-import threading
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-SAMPLE_SECONDS = 0.001
 MIB = 1 << 20
 
 
@@ -35,50 +34,50 @@ def figure(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-@dataclass
-class Observer:
-    """Reads a filesystem every millisecond on a thread of its own, while its `with` block lasts.
+def markdown_line(cells: Iterable[object]) -> str:
+    """A line of a table in Markdown."""
+    return "|" + "".join(f" {cell} |" if cell else " |" for cell in map(str, cells))
 
-    `mark` in bytes; `goal`: from how many bytes on it counts as relieved, the mark by default.
-    Times are `time.monotonic()`; None: did not happen.
-    """
 
-    path: str
-    mark: int
-    goal: int | None = None
-    crossed_at: float | None = None
-    first_gain_at: float | None = None
-    relieved_at: float | None = None
-    _stopped: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
+def put(page: Path, pattern: str, text: str) -> None:
+    """Writes this into a page, in place of what is there now. ValueError if nothing there matches
+    the pattern."""
+    whole, replaced = re.subn(pattern, lambda _: text, page.read_text(), count=1)
+    if not replaced:
+        raise ValueError(f"{page}: nothing in it is like {pattern!r}")
+    page.write_text(whole)
 
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join()
+@dataclass(frozen=True)
+class Effort:
+    """Numbers of runs, seconds and sizes. `rates`: MiB a second; `images`: unused ones, of
+    `image_bytes` each (twice that on the disk); `dead`: containers that may be removed."""
 
-    def _watch(self) -> None:
-        last = 2**63
-        goal = self.mark if self.goal is None else self.goal
-        while not self._stopped.wait(SAMPLE_SECONDS):
-            found = os.statvfs(self.path)
-            available, now = found.f_bavail * found.f_frsize, time.monotonic()
-            if self.crossed_at is None:
-                if available < self.mark:
-                    self.crossed_at = now
-            else:
-                if self.first_gain_at is None and available > last:
-                    self.first_gain_at = now
-                if self.relieved_at is None and available >= goal:
-                    self.relieved_at = now
-            last = available
+    short: bool = False
+    hooks: int = 12
+    rest_seconds: float = 5.0
+    stretches: int = 2
+    memory_seconds: float = 10.0
+    rates: tuple[int, ...] = (100, 400)
+    first_bytes: int = 10
+    images: int = 300
+    image_bytes: int = 5 * MIB
+    dead: int = 500
+
+
+SHORT = Effort(
+    short=True,
+    hooks=2,
+    rest_seconds=1.0,
+    stretches=1,
+    memory_seconds=0.5,
+    rates=(400,),
+    first_bytes=1,
+    images=24,
+    dead=50,
+)
+
+
+def effort_of(environment: Mapping[str, str] = os.environ) -> Effort:
+    """The whole run, unless `RECLAIMD_BENCH=short`."""
+    return SHORT if environment.get("RECLAIMD_BENCH") == "short" else Effort()

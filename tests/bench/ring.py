@@ -15,23 +15,23 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Protocol
 
 from reclaim.xfs_hint import set_inherited_hint
 from tests.background import Background
-from tests.bench.containerd_first_byte import ON_DISK, Crowd
-from tests.bench.effort import Effort
 from tests.bench.fills import FillKind, fill, other_writers
-from tests.bench.measure import MIB
+from tests.bench.measure import MIB, Effort
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.crio import crio_program
 from tests.real_node.fill import Fill, fill_bytes
-from tests.real_node.loopfs import loop_devices_of, run_tool
+from tests.real_node.loopfs import available_bytes, capacity_bytes, loop_devices_of, run_tool
+from tests.real_node.oci import BASE, Image, random_layer
 from tests.reclaimd_process import came_true, write_configuration
 
 KUBELETS_PERCENT = {"nodefs.available": 10, "imagefs.available": 15}  # its defaults
@@ -40,6 +40,13 @@ SAMPLE_SECONDS = 0.003
 SETTLED_SECONDS = 1.5  # it has located and listed everything, and the youngest image is old enough
 QUIET_SECONDS = 1.0
 WITHIN_SECONDS = 90.0
+PODS = 10  # half of them are gone
+COPIES = 5  # of each container
+MADE_AT_ONCE = 4
+IMPORTED_AT_ONCE = 20
+ON_DISK = 2  # containerd keeps what it imported and what it unpacked
+APP = "reclaimd.test/app:1"
+UNUSED = "reclaimd.test/unused"
 WITH_HINT = "xfs-hint"
 """XFS whose files are allocated in units of 1 MiB (`reclaimd xfs-hint`)."""
 
@@ -64,7 +71,7 @@ class Scene:
 
 def small(effort: Effort) -> Scene:
     """6 GiB, which one burst fills; half as far again below our mark as the kubelet's is."""
-    images, image_bytes = effort.large.images, effort.large.image_bytes * ON_DISK
+    images, image_bytes = effort.images, effort.image_bytes * ON_DISK
     below = min(450 * MIB, images * image_bytes // 4)
     return Scene(6 * GIB, images, image_bytes, effort.dead, 0, below)
 
@@ -127,17 +134,25 @@ class Sampler(Background):
             after[0] - before[0] for before, after in pairwise(self.samples) if before[1] < mark
         )
 
+    @property
+    def lowest(self) -> int:
+        """The least that was available."""
+        return min(available for _, available, _ in self.samples)
+
+    def crossed(self, mark: int) -> float | None:
+        """When the first reading was below the mark, by `time.monotonic()`; None if none was."""
+        return next((at for at, available, _ in self.samples if available < mark), None)
+
     def most_after(self, mark: int) -> int:
         """The most that was available after the mark was passed."""
-        crossed = next((at for at, available, _ in self.samples if available < mark), 0.0)
+        crossed = self.crossed(mark) or 0.0
         return max(available for at, available, _ in self.samples if at >= crossed)
 
     def first_freed(self, mark: int) -> float | None:
         """Seconds from the mark to two readings in succession that cannot be
         without 1 MiB having come back.
         """
-        crossed = next((at for at, available, _ in self.samples if available < mark), None)
-        if crossed is None:
+        if (crossed := self.crossed(mark)) is None:
             return None
         most = max(available + written for at, available, written in self.samples if at <= crossed)
         after = [
@@ -154,20 +169,71 @@ class Sampler(Background):
             with contextlib.suppress(FileNotFoundError), os.scandir(self._directory) as files:
                 # with what XFS allocated ahead
                 written = sum(file.stat().st_blocks for file in files) * 512
-                figures = os.statvfs(self._disk)
-                self.samples.append(
-                    (time.monotonic(), figures.f_bavail * figures.f_frsize, written)
-                )
+                available = available_bytes(self._disk)
+                self.samples.append((time.monotonic(), available, written))
+
+
+class Crowd:
+    """So many dead containers and unused images on a node; half of the first containers are of pods
+    that are gone, and all that are made anew."""
+
+    def __init__(self, node: RealNode, dead: int, images: int, image_bytes: int):
+        self.node, self._dead, self._images, self._image_bytes = node, dead, images, image_bytes
+        node.import_image(Image(APP, (BASE,)))
+        self._numbers = count()
+        for number in range(PODS):
+            self._add_pod(dead // PODS, gone=number < PODS // 2)
+
+    def complete(self) -> None:
+        """Brings back what was removed."""
+        containers, images = self._dead - len(self.containers()), self._images - len(self.unused())
+        if containers > 0:
+            self._add_pod(containers, gone=True)
+        new = [next(self._numbers) for _ in range(images)]
+        for begin in range(0, len(new), IMPORTED_AT_ONCE):
+            some = new[begin : begin + IMPORTED_AT_ONCE]
+            self.node.import_images(
+                [
+                    Image(f"{UNUSED}/{one}:1", (random_layer(one, self._image_bytes),))
+                    for one in some
+                ]
+            )
+
+    def containers(self) -> list[str]:
+        """The dead containers."""
+        return [container.id for container in self.node.cri.list_containers()]
+
+    def unused(self) -> list[str]:
+        """The tags of the images that nothing uses."""
+        return [
+            tag
+            for image in self.node.cri.list_images()
+            for tag in image.repo_tags
+            if tag.startswith(UNUSED)
+        ]
+
+    def _add_pod(self, containers: int, *, gone: bool) -> None:
+        pod = self.node.kubelet.pod(f"pod-{next(self._numbers)}")
+
+        def one(number: int) -> None:
+            copy, attempt = divmod(number, COPIES)
+            name = f"container-{copy}"
+            self.node.kubelet.run_to_end(pod, name, APP, attempt=attempt)
+
+        with ThreadPoolExecutor(MADE_AT_ONCE) as pool:
+            list(pool.map(one, range(containers)))
+        if gone:
+            self.node.kubelet.end_pod(pod)
 
 
 class Ring:
     """A crowded node that is filled again and again, and restored in between."""
 
     def __init__(self, node: RealNode, crowd: Crowd, scene: Scene, directory: Path) -> None:
-        self.node, self._crowd, self._scene = node, crowd, scene
+        self.node, self.crowd, self._scene = node, crowd, scene
         self._directory = directory
-        figures = os.statvfs(node.mountpoint)
-        self._capacity = figures.f_blocks * figures.f_frsize
+        self._capacity = capacity_bytes(node.mountpoint)
+        self.mark = self._capacity * OUR_MARK // 100
 
     def fight(
         self,
@@ -180,11 +246,10 @@ class Ring:
         """One fill at so many MiB/s; `without_fields`: of the configuration,
         in place of the usual ones; beside so many other `writers`.
         """
-        node, crowd, disk = self.node, self._crowd, self.node.mountpoint
+        node, crowd, disk = self.node, self.crowd, self.node.mountpoint
         crowd.complete()
-        kubelets, ours, goal = (
-            self._capacity * percent // 100 for percent in (KUBELETS_MARK, OUR_MARK, GOAL)
-        )
+        ours = self.mark
+        kubelets, goal = (self._capacity * percent // 100 for percent in (KUBELETS_MARK, GOAL))
         headroom = self._scene.headroom(rate_mib)
         fill_bytes(disk / "ballast", ours + headroom, fast=True).wait(60.0)
         run_tool("sync", "-f", disk)
@@ -216,9 +281,7 @@ class Ring:
         first, left, dead = sampler.first_freed(ours), len(crowd.unused()), len(crowd.containers())
         return Fought(
             first_byte_ms=None if first is None else round(first * 1000, 1),
-            lowest_mib=round(
-                (min(available for _, available, _ in sampler.samples) - kubelets) / MIB, 1
-            ),
+            lowest_mib=round((sampler.lowest - kubelets) / MIB, 1),
             pressure_seconds=round(sampler.below(kubelets), 3),
             relieved=relieved,
             images_lost=images - left,

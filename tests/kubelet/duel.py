@@ -13,12 +13,12 @@ import contextlib
 import json
 import os
 import re
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from operator import attrgetter
 from pathlib import Path
 
 from tests.background import Background
@@ -29,12 +29,11 @@ from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import KubeletSettings
 from tests.kubelet.node import GIB, KubeletNode, kubelet_node
 from tests.real_node.fill import fill_bytes
-from tests.real_node.loopfs import find_tool
+from tests.real_node.loopfs import available_bytes, capacity_bytes
 from tests.real_node.oci import BASE, Image, ImageTar, random_layer
 from tests.reclaimd_process import Daemon, write_configuration
 
 MIB = 1 << 20
-PERIOD_SECONDS = 60.0  # of prunes
 SIZE_BYTES = 6 * GIB
 UNUSED, UNUSED_BYTES = 19, 40 * MIB
 HEADROOM_BYTES = 200 * MIB  # above reclaimd's mark when the fill begins
@@ -63,6 +62,8 @@ KUBELET_LINE = re.compile(
     r"[IWE](\d{4} [\d:.]+) +\d+ (?:eviction_manager|image_gc_manager)\.go:\d+\] (.*)"
 )
 LINE_CHARACTERS = 200  # of a line of a log that is kept
+# of what a file keeps: the lowest reading of each, if it differs from the last one kept
+SAMPLE_SECONDS = 0.1
 
 
 class Responder(StrEnum):
@@ -72,8 +73,6 @@ class Responder(StrEnum):
     """the kubelet alone"""
     RECLAIMD = "reclaimd"
     """beside the kubelet, as it is by default"""
-    PRUNE = "prune"
-    """`crictl rmi --prune` beside the kubelet, once a minute"""
 
 
 @dataclass(frozen=True)
@@ -126,23 +125,12 @@ class DuelRun:
     """of the processors' time during the fill"""
     stolen_share: float
     """by other virtual machines"""
-    parts: dict[str, float]
-    """how long each part of the run took"""
     samples: tuple[Sample, ...]
     events: tuple[Event, ...]
 
 
 class Sampler(ring.Sampler):
-    """Reads available bytes and what the fill has written, until the `with` block ends."""
-
-    @property
-    def lowest(self) -> int:
-        """The least that was available."""
-        return min(available for _, available, _ in self.samples)
-
-    def crossed(self, mark_bytes: int) -> float | None:
-        """When the first reading was below the mark, by `time.monotonic()`; None if none was."""
-        return next((at for at, available, _ in self.samples if available < mark_bytes), None)
+    """The same of a node that a kubelet keeps."""
 
     def seconds_above(self, mark_bytes: int) -> float:
         """How long it has been at the mark or above, up to now."""
@@ -176,37 +164,6 @@ class PressureWatch(Background):
                     last = has
 
 
-def crictl() -> str | None:
-    """Where crictl is, which `CRICTL` may name; None: nowhere."""
-    return find_tool(os.environ.get("CRICTL") or "crictl")
-
-
-class PruneTimer(Background):
-    """Prunes the images of the runtime at `socket` after `first_seconds`, then once a
-    minute, until the `with` block ends. `events`: when a prune began and ended
-    (`time.monotonic()`), and what it said."""
-
-    def __init__(self, socket: Path, first_seconds: float) -> None:
-        super().__init__("prune timer")
-        self.events: list[tuple[float, str]] = []
-        endpoint = f"unix://{socket}"
-        ends = ("--runtime-endpoint", endpoint, "--image-endpoint", endpoint)
-        self._command = [str(crictl()), *ends, "rmi", "--prune"]
-        self._first_seconds = first_seconds
-
-    def _run(self) -> None:
-        pause = self._first_seconds
-        while not self._over.wait(pause):
-            began = time.monotonic()
-            self.events.append((began, "prune begins"))
-            done = subprocess.run(self._command, check=False, capture_output=True, text=True)
-            ended, removed = time.monotonic(), done.stdout.count("Deleted: ")
-            self.events.append(
-                (ended, f"prune ends with {done.returncode}: {removed} images removed")
-            )
-            pause = max(began + PERIOD_SECONDS - ended, 0.0)
-
-
 def crowd(node: KubeletNode) -> list[str]:
     """Makes the pods of a duel, and waits until each pod is what it is to be.
 
@@ -237,25 +194,20 @@ def duel(
     responder: Responder = Responder.RECLAIMD,
     fstype: str = "ext4",
     images: Sequence[Image | ImageTar] = IMAGES,
-    first_prune_seconds: float = 0.0,
     before_fill: Callable[[], None] = lambda: None,
     after_fill: Callable[[], None] = lambda: None,
 ) -> DuelRun:
     """One fill of one file at a rate on a new node.
 
-    `images`: `IMAGES`, or their tar. `first_prune_seconds`: after the fill has begun. `before_fill`
-    returns when the machine is at rest; `after_fill` is called when it need no longer be.
+    `images`: `IMAGES`, or their tar. `before_fill` returns when the machine is at rest;
+    `after_fill` is called when it need no longer be.
     """
-    parts = Parts()
     settings = KubeletSettings(
         {"nodefs.available": f"{NODEFS_PERCENT}%", "imagefs.available": f"{IMAGEFS_PERCENT}%"}
     )
     with kubelet_node(directory, plane, settings, SIZE_BYTES, fstype, images) as node:
-        parts.end("node")
         runs = crowd(node)
-        parts.end("pods")
-        figures = os.statvfs(node.disk)
-        capacity = figures.f_blocks * figures.f_frsize
+        capacity = capacity_bytes(node.disk)
         mark, above = (
             capacity * percent // 100
             for percent in (IMAGEFS_PERCENT, IMAGEFS_PERCENT + MARGIN_PERCENT)
@@ -265,26 +217,21 @@ def duel(
             HEADROOM_BYTES + above - (mark - UNUSED * UNUSED_BYTES) - METADATA_BYTES.get(fstype, 0)
         )
         images_before = len(node.runtime.cri.list_images())
-        parts.end("ballast")
         said: list[Event] = []
-        with _beside(node, directory, responder, first_prune_seconds, said) as begins:
+        with _beside(node, directory, responder, said):
             before_fill()
-            parts.end("turn")
             with PressureWatch(node) as pressure:
                 processors = _processor_times()
                 began, wall = time.monotonic(), time.time()
-                begins()
                 fill = fill_bytes(node.disk / "fill", 0, rate_mib * MIB, most_bytes=most)
                 try:
                     with Sampler(node.disk, fill) as sampler:
                         fill.wait(600.0)
                         ended = time.monotonic()
                         idle, stolen = _shares(processors, _processor_times())
-                        parts.end("fill")
                         _settle(
                             sampler, mark, ended + ACCOUNTED_SECONDS.get(fstype, 0.0), after_fill
                         )
-                        parts.end("settle")
                 finally:
                     fill.stop()
         own = above if responder == Responder.RECLAIMD else mark
@@ -302,8 +249,8 @@ def duel(
             Event(round(each.at - began, 3), each.whose, each.what.replace(disk, "/disk"))
             for each in said
         )
-        events = sorted(shown, key=_time_of)
-        found = DuelRun(
+        events = sorted(shown, key=attrgetter("at"))
+        return DuelRun(
             rate_mib=rate_mib,
             responder=responder,
             runtime=f"{version.runtime_name} {version.runtime_version.lstrip('v')}",
@@ -322,28 +269,11 @@ def duel(
             restarted=tuple(name for name in runs if restarts(pods[name])),
             idle_share=idle,
             stolen_share=stolen,
-            parts=parts.seconds,
             samples=tuple(
                 Sample(at - began, available, written) for at, available, written in sampler.samples
             ),
             events=tuple(each for each in events if each.at >= 0),
         )
-    parts.end("end")
-    return found
-
-
-class Parts:
-    """How long each part of a run took."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._since = time.monotonic()
-
-    def end(self, name: str) -> None:
-        """The part of this name has ended, and the next one begins."""
-        now = time.monotonic()
-        self.seconds[name] = round(now - self._since, 1)
-        self._since = now
 
 
 def restarts(pod: dict[str, object]) -> int:
@@ -363,11 +293,8 @@ def _leave(disk: Path, bytes_available: int) -> None:
     with open(ballast.directory / "fill.bin", "r+b") as file:
         while True:
             os.sync()  # btrfs accounts for what was allocated when it commits
-            figures = os.statvfs(disk)
-            size, more = (
-                os.fstat(file.fileno()).st_size,
-                figures.f_bavail * figures.f_frsize - bytes_available,
-            )
+            size = os.fstat(file.fileno()).st_size
+            more = available_bytes(disk) - bytes_available
             if abs(more) <= MIB:
                 return
             if time.monotonic() > deadline:
@@ -403,39 +330,24 @@ def _settle(
 
 @contextlib.contextmanager
 def _beside(
-    node: KubeletNode,
-    directory: Path,
-    responder: Responder,
-    first_prune_seconds: float,
-    said: list[Event],
-) -> Iterator[Callable[[], object]]:
-    """Who stands beside the kubelet. Gives what is called when the fill begins; at the end `said`
-    has what the responder did."""
-    match responder:
-        case Responder.NOBODY:
-            yield lambda: None
-        case Responder.RECLAIMD:
-            configuration = write_configuration(
-                directory / "reclaimd.yaml", **node.reclaimd_fields()
-            )
-            with Daemon("--config", str(configuration)) as daemon:
-                # it has asked the runtime where its images are, and the
-                # kubelet whether it is healthy
-                time.sleep(2.0)
-                yield lambda: None
-            wall = time.time() - time.monotonic()
-            for event in daemon.events:
-                if "time" in event:
-                    at = datetime.fromisoformat(event["time"]).timestamp() - wall
-                    said.append(Event(at, "reclaimd", event["message"][:LINE_CHARACTERS]))
-            (directory / "reclaimd.log").write_text(
-                "\n".join(json.dumps(event) for event in daemon.events)
-            )
-        case Responder.PRUNE:
-            timer = PruneTimer(node.runtime.socket, first_prune_seconds)
-            with contextlib.ExitStack() as stack:
-                yield lambda: stack.enter_context(timer)
-            said += [Event(at, "prune", what) for at, what in timer.events]
+    node: KubeletNode, directory: Path, responder: Responder, said: list[Event]
+) -> Iterator[None]:
+    """Who stands beside the kubelet; at the end `said` has what the responder did."""
+    if responder == Responder.NOBODY:
+        yield
+        return
+    configuration = write_configuration(directory / "reclaimd.yaml", **node.reclaimd_fields())
+    with Daemon("--config", str(configuration)) as daemon:
+        # it has asked the runtime where its images are, and the
+        # kubelet whether it is healthy
+        time.sleep(2.0)
+        yield
+    wall = time.time() - time.monotonic()
+    for event in daemon.events:
+        if "time" in event:
+            at = datetime.fromisoformat(event["time"]).timestamp() - wall
+            said.append(Event(at, "reclaimd", event["message"][:LINE_CHARACTERS]))
+    (directory / "reclaimd.log").write_text("\n".join(json.dumps(event) for event in daemon.events))
 
 
 def _kubelet_says(node: KubeletNode, wall: float, began: float) -> Iterator[Event]:
@@ -462,7 +374,3 @@ def _shares(before: Sequence[int], after: Sequence[int]) -> tuple[float, float]:
     spent = [late - early for early, late in zip(before, after, strict=True)]
     total = sum(spent) or 1
     return round((spent[3] + spent[4]) / total, 3), round(spent[7] / total, 3)
-
-
-def _time_of(event: Event) -> float:
-    return event.at

@@ -1,5 +1,4 @@
-"""The table and the picture of the matrix, and the root page's picture and sentence, from its
-files.
+"""The table of the matrix, and the root page's picture and sentence, from its files.
 
 A cell of the table: runs with DiskPressure of all runs; the median first byte after the own mark;
 the median of the lowest point, above the kubelet's mark; how many images were left.
@@ -11,7 +10,7 @@ import json
 import re
 import statistics
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -31,18 +30,15 @@ from eviction.drill.report.page import (
     lanes_svg,
 )
 from signals.quantity import counted, format_bytes, format_duration
-from tests.bench.chart import chart
-from tests.bench.measure import Row, figure
-from tests.kubelet.duel import MIB, Responder
-from tests.kubelet.matrix import SAMPLE_SECONDS
+from tests.bench.measure import figure, markdown_line, put
+from tests.kubelet.duel import MIB, SAMPLE_SECONDS, Responder
 from tests.picture import sheet
 from tests.repository import ROOT
 
 MEASURED = ROOT / "tests" / "bench" / "measured" / "matrix"
-PICTURE = MEASURED.with_suffix(".svg")
 PAGE = ROOT / "tests" / "README.md"
 ROOT_PAGE = ROOT / "README.md"
-DUEL_PICTURE = ROOT / "config" / "pictures" / "kubelet.svg"
+PICTURE = ROOT / "config" / "pictures" / "kubelet.svg"
 DUEL = ("1.36.2", "containerd 2.3.4", "ext4", 100)
 HEAD = ("Kubelet", "Runtime", "Filesystem", "MiB/s", *Responder)
 ABSENT = "-"
@@ -161,7 +157,7 @@ def nodes(runs: Sequence[Recorded]) -> list[tuple[str, str, str, int]]:
 
 def table(runs: Sequence[Recorded]) -> str:
     """The table, in Markdown. What is as in the row above is left out."""
-    lines = [_line(HEAD), "|" + "---|" * len(HEAD)]
+    lines = [markdown_line(HEAD), "|" + "---|" * len(HEAD)]
     above: tuple[object, ...] = (None,) * 4
     for node in nodes(runs):
         same = [node[: place + 1] == above[: place + 1] for place in range(3)]
@@ -169,7 +165,7 @@ def table(runs: Sequence[Recorded]) -> str:
             "" if is_same else name for is_same, name in zip((*same, False), node, strict=True)
         ]
         cells = [_cell(figures(runs, node, who)) for who in Responder]
-        lines.append(_line((*names, *cells)))
+        lines.append(markdown_line((*names, *cells)))
         above = node
     return "\n".join(lines) + "\n"
 
@@ -214,23 +210,6 @@ def _and(names: Iterable[object]) -> str:
 
 
 def picture(runs: Sequence[Recorded]) -> str:
-    """The first bytes, as a chart."""
-    rows = []
-    for node in nodes(runs):
-        for who in Responder:
-            found = _of(runs, who, node)
-            kubelet, runtime, filesystem, rate = node
-            what = f"kubelet {kubelet}, {runtime}, {filesystem}, {rate} MiB/s: {who}"
-            rows.append(
-                Row(what, "ms", [value * 1000 for value in _all(found, "first_freed_seconds")])
-            )
-    processors, kernel = runs[0].head["machine"]["processors"], runs[0].head["kernel"]
-    return chart(
-        rows, f"from the own mark to the first freed byte; {processors} processors, Linux {kernel}"
-    )
-
-
-def duel_picture(runs: Sequence[Recorded]) -> str:
     """The root page's picture: of the node `DUEL`, a run of the kubelet alone and one with reclaimd
     beside it, of each side that whose first byte is the median; and the pods that were evicted in
     all runs."""
@@ -344,24 +323,13 @@ def _median_run(runs: Sequence[Recorded], who: Responder) -> Recorded:
 
 def write_page(directory: Path) -> None:
     """Puts the table into the tests' page in place of the one that is there, and writes the
-    pictures. ValueError if there are no files, or the page has no such table."""
+    picture. ValueError if there are no files, or a page has nothing like it."""
     runs = read_all(directory)
     if not runs:
         raise ValueError(f"{directory}: no files of runs (*.jsonl)")
-    page, replaced = re.subn(
-        re.escape(_line(HEAD)) + r"\n(\|.*\n)*", lambda _: table(runs), PAGE.read_text(), count=1
-    )
-    if not replaced:
-        raise ValueError(f"{PAGE}: no table whose head is {_line(HEAD)!r}")
-    root_page, replaced = re.subn(
-        r"\* A kubelet (.+\n)+?(?=\*)", lambda _: sentence(runs), ROOT_PAGE.read_text(), count=1
-    )
-    if not replaced:
-        raise ValueError(f"{ROOT_PAGE}: no item that begins with 'A kubelet'")
-    PAGE.write_text(page)
-    ROOT_PAGE.write_text(root_page)
+    put(PAGE, re.escape(markdown_line(HEAD)) + r"\n(\|.*\n)*", table(runs))
+    put(ROOT_PAGE, r"\* A kubelet (.+\n)+?(?=\*)", sentence(runs))
     PICTURE.write_text(picture(runs))
-    DUEL_PICTURE.write_text(duel_picture(runs))
 
 
 def figures(
@@ -405,7 +373,3 @@ def _all(runs: Sequence[Recorded], name: str) -> list[float]:
 def _by_number(name: str) -> list[tuple[str, int]]:
     """Sorts 1.10 behind 1.9."""
     return [(words, int(number or 0)) for words, number in re.findall(r"(\D*)(\d*)", name)]
-
-
-def _line(cells: Iterator[object] | Sequence[object]) -> str:
-    return "|" + "".join(f" {cell} |" if cell else " |" for cell in map(str, cells))

@@ -40,7 +40,7 @@ from tests.kubelet.duel import MIB, Sampler
 from tests.kubelet.kubelet import IMAGE_AGE_SECONDS, NODE
 from tests.kubelet.node import KubeletNode, unused
 from tests.real_node.fill import fill_bytes
-from tests.real_node.loopfs import find_tool, run_tool
+from tests.real_node.loopfs import capacity_bytes, find_tool, run_tool
 from tests.real_node.oci import ImageTar
 from tests.real_node.steps import assert_without_power
 from tests.reclaimd_process import reclaimd_here
@@ -319,8 +319,7 @@ def daemonset(node: KubeletNode, image: ProgramImage, tmp_path: Path) -> Iterato
 
 def mark_of(node: KubeletNode) -> int:
     """reclaimd's mark, in bytes."""
-    figures = os.statvfs(node.disk)
-    return figures.f_blocks * figures.f_frsize * MARK_PERCENT // 100
+    return capacity_bytes(node.disk) * MARK_PERCENT // 100
 
 
 def wait_until_relieved(node: KubeletNode) -> None:

@@ -16,6 +16,4 @@ that has what the test needs.
   machine: installing, say. Beside any of them; needs root.
 * `later`: not a node either, but a clock for one: of a time when what has gone
   just now counts as settled.
-* `bench_node`: a `real_node` that is filled again and again and restored in
-  between. Only for `tests/bench`.
 """

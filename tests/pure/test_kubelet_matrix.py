@@ -7,21 +7,20 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from tests.bench import ablate
+from tests.kubelet.bench import Program, Run, combinations, is_whole, write
 from tests.kubelet.duel import DuelRun, Event, Responder, Sample
-from tests.kubelet.matrix import Program, Run, combinations, is_whole, write
 from tests.kubelet.matrix_page import (
-    DUEL_PICTURE,
     MEASURED,
     PAGE,
     PICTURE,
     ROOT_PAGE,
     Recorded,
-    duel_picture,
     picture,
     read_all,
     sentence,
@@ -68,7 +67,6 @@ def a_run(responder: Responder = Responder.RECLAIMD) -> DuelRun:
         restarted=(),
         idle_share=0.5,
         stolen_share=0.0,
-        parts={"fill": 12.7},
         samples=(
             Sample(0.01, 50, 0),
             Sample(0.02, 30, 1),
@@ -105,33 +103,20 @@ def test_each_round_has_every_combination_once() -> None:
     size = len(runs) // ROUNDS
     rounds = [runs[number * size : (number + 1) * size] for number in range(ROUNDS)]
     assert [{run.number for run in each} for each in rounds] == [{1}, {2}, {3}]
-    assert len({run.name for run in runs}) == len(runs) == 2 * 2 * 2 * 3 * 3
-    orders = [[run.name.rpartition("_")[0] for run in each] for each in rounds]
+    assert len({run.name for run in runs}) == len(runs) == 2 * 2 * 2 * 2 * 3
+    orders = [[run.name.rsplit("_", 2)[0] for run in each] for each in rounds]
     assert sorted(orders[0]) == sorted(orders[1]) == sorted(orders[2])
     assert orders[0] != orders[1] != orders[2]
 
 
 def test_the_responders_of_one_node_come_one_after_another_and_each_comes_first() -> None:
-    """What is compared is measured within minutes, and being the first of three favours nobody."""
+    """What is compared is measured within minutes, and being the first of two favours nobody."""
     runs = all_runs()
-    threes = [runs[place : place + 3] for place in range(0, len(runs), 3)]
-    for three in threes:
-        assert len({(run.runtime, run.filesystem, run.rate_mib, run.number) for run in three}) == 1
-        assert {run.responder for run in three} == set(Responder)
-    assert set(Counter(three[0].responder for three in threes).values()) == {8}
-
-
-def test_prunes_begin_at_all_times_of_the_minute() -> None:
-    """In any number of rounds from three on, each third of the minute has at least one."""
-    for rounds in range(3, 12):
-        firsts = {
-            int(
-                Run(KUBELET, RUNTIMES[0], "ext4", 100, Responder.PRUNE, 1 + n).first_prune_seconds
-                // 20
-            )
-            for n in range(rounds)
-        }
-        assert firsts == {0, 1, 2}
+    pairs = list(zip(runs[::2], runs[1::2], strict=True))
+    for pair in pairs:
+        assert len({(run.runtime, run.filesystem, run.rate_mib, run.number) for run in pair}) == 1
+        assert {run.responder for run in pair} == set(Responder)
+    assert set(Counter(first.responder for first, _ in pairs).values()) == {12}
 
 
 def test_a_run_is_written_whole_and_read_back(tmp_path: Path) -> None:
@@ -143,10 +128,7 @@ def test_a_run_is_written_whole_and_read_back(tmp_path: Path) -> None:
     assert recorded.head == header()
     assert recorded.samples == [(0.02, 30, 1), (0.31, 20, 2)]
     assert recorded.events == [{"at": 0.0, "whose": "fill", "what": "begins"}]
-    assert (recorded.summary["lowest_bytes"], recorded.summary["parts"]) == (
-        1100 * MIB,
-        {"fill": 12.7},
-    )
+    assert recorded.summary["lowest_bytes"] == 1100 * MIB
 
 
 def test_only_a_whole_file_of_the_same_reclaimd_counts(tmp_path: Path) -> None:
@@ -159,9 +141,9 @@ def test_only_a_whole_file_of_the_same_reclaimd_counts(tmp_path: Path) -> None:
     assert is_whole(file, "0123abcd")
     assert not is_whole(file, "4567abcd")
     lines = file.read_text().splitlines(keepends=True)
-    for count in range(len(lines)):
-        file.write_text("".join(lines[:count]) + lines[count][:7])
-        assert not is_whole(file, "0123abcd"), count
+    for count, characters in product(range(len(lines)), (0, 7)):
+        file.write_text("".join(lines[:count]) + lines[count][:characters])
+        assert not is_whole(file, "0123abcd"), (count, characters)
         with pytest.raises(ValueError, match=r"a\.jsonl"):
             Recorded.read(file)
     write(file, header(Responder.NOBODY, reclaimd=None), a_run(Responder.NOBODY))
@@ -189,7 +171,6 @@ def test_published_runs_agree_with_the_picture_and_with_themselves() -> None:
     """The lowest point of each is among its samples; none has paths of the machine; all are small;
     those on one filesystem are of one commit."""
     assert PICTURE.read_text() == picture(PUBLISHED)
-    assert DUEL_PICTURE.read_text() == duel_picture(PUBLISHED)
     assert sum(file.stat().st_size for file in MEASURED.glob("*.jsonl")) < 2 * MIB
     ran = {
         (recorded.head["filesystem"], recorded.head["reclaimd"])

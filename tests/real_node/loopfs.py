@@ -110,6 +110,19 @@ def loop_devices_of(file: Path) -> list[str]:
     return run_tool("losetup", "--noheadings", "--output", "NAME", "--associated", file).split()
 
 
+def available_bytes(disk: Path | int) -> int:
+    """Bytes free for unprivileged users on the filesystem of a path or descriptor, by statvfs: the
+    figure that the kubelet compares."""
+    found = os.statvfs(disk)
+    return found.f_bavail * found.f_frsize
+
+
+def capacity_bytes(disk: Path) -> int:
+    """All bytes of the filesystem of a path."""
+    found = os.statvfs(disk)
+    return found.f_blocks * found.f_frsize
+
+
 @dataclass
 class LoopFilesystem:
     """A filesystem of `size_bytes` in the sparse file `<directory>/disk.img`,
@@ -145,9 +158,8 @@ class LoopFilesystem:
         self.close()
 
     def available_bytes(self) -> int:
-        """Bytes free for unprivileged users, by statvfs: the figure that the kubelet compares."""
-        figures = os.statvfs(self.mountpoint)
-        return figures.f_bavail * figures.f_frsize
+        """Bytes free for unprivileged users."""
+        return available_bytes(self.mountpoint)
 
     def inodes_free(self) -> int:
         """Inodes free, by statvfs."""

@@ -54,6 +54,7 @@ from tests.real_node.conftest import NodeFactory, on
 from tests.real_node.loopfs import (
     MIB,
     LoopFilesystem,
+    available_bytes,
     mounted,
     overlay_on,
     run_tool,
@@ -405,12 +406,6 @@ def xfs(tmp_path: Path) -> Iterator[Path]:
         yield filesystem.mountpoint
 
 
-def available(disk: Path | int) -> int:
-    """Bytes that are available on the filesystem of a path or descriptor."""
-    found = os.statvfs(disk)
-    return found.f_bavail * found.f_frsize
-
-
 def read(disk: Path) -> FsStats:
     """As the daemon reads it."""
     return READER(str(disk), time.monotonic()).stats
@@ -420,9 +415,9 @@ def grow(descriptor: int, count: int, pause_seconds: float = 0.0) -> list[int]:
     """So many writes of 1 MiB; by how much the bytes available fell with each."""
     falls, block = [], os.urandom(MIB)
     for _ in range(count):
-        before = available(descriptor)
+        before = available_bytes(descriptor)
         os.write(descriptor, block)
-        falls.append(before - available(descriptor))
+        falls.append(before - available_bytes(descriptor))
         time.sleep(pause_seconds)
     return falls
 
@@ -555,11 +550,11 @@ def test_free_space_falls_by_the_hint_at_most_through_overlayfs_too(
     with overlay_on(xfs) as merged, open(merged / "grows", "wb", buffering=0) as file:
         most = max(grow(file.fileno(), 300))
     assert most <= 4 * MIB if hinted else most >= 128 * MIB
-    small, before = [xfs / str(number) for number in range(50)], available(xfs)
+    small, before = [xfs / str(number) for number in range(50)], available_bytes(xfs)
     with ExitStack() as opened:
         for path in small:
             opened.enter_context(open(path, "wb", buffering=0)).write(b"\1" * 3000)
-        assert (before - available(xfs) >= 50 * MIB) is hinted
+        assert (before - available_bytes(xfs) >= 50 * MIB) is hinted
     assert not hinted or {os.stat(path).st_blocks * 512 for path in small} == {4 * KIB}
 
 

@@ -188,10 +188,6 @@ class NextContainers(Race):
         return sandbox
 
 
-# with how many rounds, and how many in the soak
-RACES = {"NewPods": (NewPods, 6, 300), "NextContainers": (NextContainers, 2, 500)}
-
-
 @pytest.fixture
 def outside() -> Iterator[Path]:
     """Where tars are while they are imported again and again."""
@@ -199,21 +195,25 @@ def outside() -> Iterator[Path]:
         yield Path(directory)
 
 
-@pytest.mark.parametrize("race", ["NewPods", "NextContainers"])
-def test_pods_begin_beside_reclaim(node: RealNode, outside: Path, race: str) -> None:
-    """In a few rounds every new pod that is created runs, also if its image is removed at the same
-    moment; and no image goes that the next container of a pod was made of."""
-    made, rounds, _ = RACES[race]
-    made(node, outside, 7).run(rounds)
+IN_THE_SOAK = (pytest.mark.soak, pytest.mark.timeout(0))
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(0)
-@pytest.mark.parametrize("race", ["NewPods", "NextContainers"])
-def test_races_by_the_hundred(node: RealNode, outside: Path, race: str) -> None:
-    """With a new seed each time, which is printed with the counts."""
-    made, _, rounds = RACES[race]
-    made(node, outside, time.time_ns()).run(rounds)
+@pytest.mark.parametrize(
+    ("race", "rounds"),
+    [
+        (NewPods, 6),
+        (NextContainers, 2),
+        pytest.param(NewPods, 300, marks=IN_THE_SOAK),
+        pytest.param(NextContainers, 500, marks=IN_THE_SOAK),
+    ],
+)
+def test_pods_begin_beside_reclaim(
+    node: RealNode, outside: Path, race: type[NewPods | NextContainers], rounds: int
+) -> None:
+    """Every new pod that is created runs, also if its image is removed at the same moment; and no
+    image goes that the next container of a pod was made of. In the soak with a new seed each time,
+    which is printed with the counts."""
+    race(node, outside, 7 if rounds < 10 else time.time_ns()).run(rounds)
 
 
 @pytest.mark.regression

@@ -36,6 +36,11 @@ def log_normal(random: Random, median: float, ninetieth: float) -> float:
     return median * math.exp(random.gauss(0, math.log(ninetieth / median) / NINTH_DECILE))
 
 
+def log_uniform(random: Random, least: float, most: float) -> float:
+    """A value between both, each power of ten as likely."""
+    return math.exp(random.uniform(math.log(least), math.log(most)))
+
+
 def zipf(count: int, exponent: float = 1.0) -> list[float]:
     """Cumulative weights of the ranks from 1, for `random.choices`."""
     total, found = 0.0, []

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from tests.bench.regret.catalogue import Catalogue, Repositories, log_normal, zipf
+from tests.bench.regret.catalogue import Catalogue, Repositories, log_normal, log_uniform, zipf
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 MIB, GIB = 1024**2, 1024**3
@@ -53,6 +53,11 @@ def poisson(random: Random, mean_seconds: float, end: float, begin: float = 0.0)
         yield at
 
 
+def written(random: Random, median: float, ninetieth: float, most: float) -> int:
+    """Bytes that a container writes: with these quantiles, and never more than `most`."""
+    return int(min(log_normal(random, median, ninetieth), most))
+
+
 def ci_fleet(seed: int, days: float = 14) -> Trace:
     """A CI runner with a disk of 200 GiB: a job a minute from 300 repositories by Zipf's law,
     most for minutes, with a new version of each every ten days; 15 % are first to run an image of
@@ -72,19 +77,17 @@ def ci_fleet(seed: int, days: float = 14) -> Trace:
             renewal = next(renewed)
         (place,) = random.choices(range(len(current)), cum_weights=weights)
         kind = random.random()
-        seconds, writes = (
-            log_normal(random, 4 * MINUTE, 20 * MINUTE),
-            int(log_normal(random, 300 * MIB, 3 * GIB)),
-        )
+        seconds = log_normal(random, 4 * MINUTE, 20 * MINUTE)
+        writes = written(random, 300 * MIB, 3 * GIB, 8 * GIB)
         if kind < 0.15:
             built = next(random.choice(applications))
             stages = [at] + [
                 at + random.uniform(5 * MINUTE, 2 * HOUR) for _ in range(random.randint(0, 4))
             ]
-            starts += [Start(when, built, seconds, min(writes, 8 * GIB)) for when in stages]
+            starts += [Start(when, built, seconds, writes) for when in stages]
         else:
             image = random.choice(makes.bases) if kind > 0.95 else current[place]
-            starts.append(Start(at, image, seconds, min(writes, 8 * GIB)))
+            starts.append(Start(at, image, seconds, writes))
     return Trace("CI fleet", 200 * GIB, 12 * GIB, catalogue, sorted(starts))
 
 
@@ -99,18 +102,13 @@ def service_node(seed: int, days: float = 90) -> Trace:
     for _ in range(60):
         starts += _service(random, makes.repository(), end)
     for _ in range(25):
-        versions, every = (
-            makes.repository(),
-            math.exp(random.uniform(math.log(15 * MINUTE), math.log(DAY))),
-        )
+        versions, every = makes.repository(), log_uniform(random, 15 * MINUTE, DAY)
         image, renewal = next(versions), random.expovariate(1 / (30 * DAY))
         at = random.uniform(0, every)
         while at < end:
             if at > renewal:
                 image, renewal = next(versions), at + random.expovariate(1 / (30 * DAY))
-            starts.append(
-                Start(at, image, 2 * MINUTE, int(min(log_normal(random, 20 * MIB, GIB), 4 * GIB)))
-            )
+            starts.append(Start(at, image, 2 * MINUTE, written(random, 20 * MIB, GIB, 4 * GIB)))
             at += every
     for at in poisson(random, 2 * DAY, end):
         starts.append(Start(at, next(makes.repository()), HOUR))
@@ -119,7 +117,7 @@ def service_node(seed: int, days: float = 90) -> Trace:
 
 def _service(random: Random, versions: Iterator[int], end: float) -> Iterator[Start]:
     """One service on this node: there and away, version by version."""
-    every = math.exp(random.uniform(math.log(DAY / 2), math.log(30 * DAY)))
+    every = log_uniform(random, DAY / 2, 30 * DAY)
     here, until = random.random() < 0.6, 0.0
     moves = [0.0, *poisson(random, 4 * DAY, end), end]
     rollouts = [(at, False) for at in poisson(random, every, end)]
@@ -138,12 +136,8 @@ def _service(random: Random, versions: Iterator[int], end: float) -> Iterator[St
         while at < until:
             after = min(changes[0][0] if changes else until, until)
             if here:
-                yield Start(
-                    at,
-                    image,
-                    after - at + MINUTE,
-                    int(min(log_normal(random, 50 * MIB, GIB), 4 * GIB)),
-                )
+                writes = written(random, 50 * MIB, GIB, 4 * GIB)
+                yield Start(at, image, after - at + MINUTE, writes)
             if after < until:
                 before, image = image, before if changes.pop(0)[1] else next(versions)
             at = after
@@ -160,7 +154,7 @@ def ml_node(seed: int, days: float = 90) -> Trace:
     weights, kept, models = zipf(30, 0.9), [], []
     repositories = [catalogue.repository() for _ in range(30)]
     for number in range(30):
-        model = math.exp(random.uniform(math.log(5e9), math.log(40e9)))
+        model = log_uniform(random, 5e9, 40e9)
         kept.append([catalogue.layer(model)] if number % 2 else [])
         models.append((random.choice(frameworks), [] if number % 2 else [model]))
 
@@ -175,7 +169,7 @@ def ml_node(seed: int, days: float = 90) -> Trace:
             if random.random() < 1 / (14 * 40):
                 current[number] = version(number)
         (number,) = random.choices(range(30), cum_weights=weights)
-        writes = int(min(log_normal(random, 2 * GIB, 20 * GIB), 60 * GIB))
+        writes = written(random, 2 * GIB, 20 * GIB, 60 * GIB)
         starts.append(Start(at, current[number], log_normal(random, HOUR / 2, 3 * HOUR), writes))
     return Trace("ML node", 500 * GIB, 30 * GIB, catalogue, starts)
 
@@ -194,7 +188,7 @@ def edge_node(seed: int, days: float = 180) -> Trace:
         layers = catalogue.images[next(makes.repository(own))].layers
         image = catalogue.image(layers, pulled=False)
         imported.append(image)
-        every = math.exp(random.uniform(math.log(DAY), math.log(90 * DAY)))
+        every = log_uniform(random, DAY, 90 * DAY)
         starts += [Start(at, image, 10 * MINUTE, 20 * MIB) for at in poisson(random, every, end)]
     for _ in range(12):
         versions = makes.repository()
@@ -211,14 +205,8 @@ def edge_node(seed: int, days: float = 180) -> Trace:
             image, begin = next(versions), until
     recorder = catalogue.image([catalogue.layer(200 * MIB)])
     for at in poisson(random, 6 * HOUR, end):
-        starts.append(
-            Start(
-                at,
-                recorder,
-                log_normal(random, 3 * HOUR, 12 * HOUR),
-                int(random.uniform(0.2, 8) * GIB),
-            )
-        )
+        seconds = log_normal(random, 3 * HOUR, 12 * HOUR)
+        starts.append(Start(at, recorder, seconds, int(random.uniform(0.2, 8) * GIB)))
     return Trace("edge node", 64 * GIB, 8 * GIB, catalogue, sorted(starts), tuple(imported))
 
 

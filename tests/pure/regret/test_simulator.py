@@ -23,8 +23,8 @@ from tests.bench.regret.catalogue import (
     layer_size,
     zipf,
 )
+from tests.bench.regret.compare import HEAD, MEASURED, PAGE, Results, shown_in, table
 from tests.bench.regret.node import Node
-from tests.bench.regret.page import HEAD, MEASURED, PAGE, Results, picture, shown_in, table
 from tests.bench.regret.policies import POLICIES, Alone, Offline, Reclaimd
 from tests.bench.regret.workloads import (
     GIB,
@@ -233,8 +233,7 @@ def test_a_new_version_shares_what_is_below_the_instruction_that_changed() -> No
 
 @pytest.mark.skipif(not MEASURED.exists(), reason="no run is published")
 def test_the_page_shows_what_was_measured() -> None:
-    """`python -m tests.bench regret --page` makes both."""
+    """`python -m tests.bench regret --page` makes it."""
     results = Results.read(MEASURED)
     (shown,) = re.findall(shown_in(re.escape(HEAD)), PAGE.read_text())
     assert shown == table(results)
-    assert MEASURED.with_suffix(".svg").read_text() == picture(results)

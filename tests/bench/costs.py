@@ -1,0 +1,213 @@
+"""What reclaimd costs: at rest, from its start to a removal, and from a mark to the first byte.
+
+At rest: a daemon with metrics on, its processor time with two filesystems far from their marks and
+close to them, and its memory. Whole processes: `reclaimd --help`, and `reclaimd reclaim` from exec
+to the first removal, by the daemon and standalone. First byte: on a real containerd with many dead
+containers and unused images, and what of it is containerd's own: a caller that knows the images,
+and asks nothing. It is the filesystem's, by an independent sampler: a removal that is answered has
+not freed anything yet. A fill begins a second before the mark.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from signals.types import FilesystemRole, FsLayout, Signal
+from tests.background import Background
+from tests.bench.fills import FillKind
+from tests.bench.measure import Effort, Row
+from tests.bench.ring import SCENES, Ring, StartResponder, ring
+from tests.nodes.small_node import MIB, SmallNode
+from tests.ports import free_port
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd
+from tests.sockets import kubelet_server
+from tests.sockets.kubelet_server import Authority, KubeletServer, pod_list, serving
+
+GIB = 1 << 30
+HEADROOMS = ((10 * GIB, "far from their marks"), (30 * MIB, "30 MiB above"))
+TICKS = os.sysconf("SC_CLK_TCK")
+SETTLED_SECONDS = 2.0  # the start and the first calls to the runtime are over
+SCRAPES_A_SECOND = 20  # an hour of scrapes every 15 s, compressed into 12 s
+IMAGES = 40
+PODS = 10
+WITHIN_SECONDS = 30.0
+LOOK_SECONDS = 0.001
+
+
+# ---- at rest
+
+
+def at_rest(effort: Effort) -> list[Row]:
+    """Processor time in percent of a core, one value a stretch; then the
+    memory after an hour's scrapes.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        small = SmallNode(Path(directory), FsLayout.DEDICATED_IMAGEFS, size_bytes=20 * GIB)
+        try:
+            rows = [_processor_time(small, effort, *headroom) for headroom in HEADROOMS]
+            rows.append(_memory(small, effort))
+            authority = Authority(Path(directory))
+            identity = authority.identity("node", "IP:127.0.0.1")
+            with KubeletServer(
+                kubelet_server.answer(pod_list()), tls=serving(identity, authority)
+            ) as kubelet:
+                asked = {
+                    "kubeletEndpoint": kubelet.url,
+                    "kubeletCAFile": str(authority.certificate),
+                    "kubeletCertificateFile": str(identity.certificate),
+                    "kubeletKeyFile": str(identity.key),
+                }
+                rows.append(_memory(small, effort, ", a kubelet asked over HTTPS", **asked))
+                assert kubelet.requests
+        finally:
+            small.close()
+    return rows
+
+
+def _processor_time(small: SmallNode, effort: Effort, headroom_bytes: int, what: str) -> Row:
+    """With marks that are so far below what is available."""
+    marks = {
+        f"{role}.available": str(small.available(where) - headroom_bytes)
+        for role, where in (
+            (FilesystemRole.NODEFS, small.disk),
+            (FilesystemRole.IMAGEFS, small.image_disk),
+        )
+    }
+    file = small.configuration(evictionHard=marks, metricsAddress=f"127.0.0.1:{free_port()}")
+    shares = []
+    with Daemon("--config", file) as daemon:
+        time.sleep(SETTLED_SECONDS)
+        for _ in range(effort.stretches):
+            began, spent = time.monotonic(), _spent_seconds(daemon.process.pid)
+            time.sleep(effort.rest_seconds)
+            spent = _spent_seconds(daemon.process.pid) - spent
+            shares.append(100 * spent / (time.monotonic() - began))
+    return Row(f"at rest, two filesystems {what}", "% of a core", shares)
+
+
+def _spent_seconds(pid: int) -> float:
+    """Processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _memory(small: SmallNode, effort: Effort, beside: str = "", **fields: Any) -> Row:
+    """Memory after as many scrapes as in an hour, and as many observations as in
+    half an hour close to a mark.
+    """
+    address = f"127.0.0.1:{free_port()}"
+    marks = {"nodefs.available": str(small.available() - MIB)}
+    path = small.configuration(
+        evictionHard=marks, metricsAddress=address, pollCeiling="20ms", **fields
+    )
+    with Daemon("--config", path) as daemon:
+        time.sleep(SETTLED_SECONDS)
+        for _ in range(int(effort.memory_seconds * SCRAPES_A_SECOND)):
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as page:
+                page.read()
+            time.sleep(1 / SCRAPES_A_SECOND)
+        status = Path(f"/proc/{daemon.process.pid}/status").read_text()
+    mebibytes = int(status.partition("VmRSS:")[2].split()[0]) / 1024
+    what = f"resident memory with metrics on{beside}, after an hour of scrapes"
+    return Row(what, "MiB", [mebibytes])
+
+
+# ---- whole processes
+
+
+def start_up(effort: Effort) -> list[Row]:
+    """The start, and hooks on an embedded node with 40 images and 10 pods; until the runtime
+    receives the removal."""
+    help_ms, asking, alone = list[float](), list[float](), list[float]()
+    for _ in range(effort.hooks):
+        began = time.perf_counter()
+        subprocess.run([PROGRAM, "--help"], check=True, capture_output=True)
+        help_ms.append((time.perf_counter() - began) * 1000)
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        small = SmallNode(Path(directory), size_bytes=400 * MIB)
+        try:
+            for number in range(PODS):
+                small.run(small.run_pod(f"pod-{number}"))
+            small.add_images(IMAGES, MIB)
+            configuration = small.configuration(
+                evictionHard={"nodefs.available": "1"},
+                controlSocket=f"{directory}/run/control.sock",
+                holdOffAfterStart="1h",
+            )
+            status = ("status", "--config", configuration, "-o", "json")
+            with Daemon("--config", configuration):
+                # it has located the images
+                assert came_true(
+                    lambda: answer(reclaimd(*status))["layout"] is not None, WITHIN_SECONDS
+                )
+                asking += [one_hook(small, configuration) for _ in range(effort.hooks)]
+            alone += [one_hook(small, configuration, "--standalone") for _ in range(effort.hooks)]
+        finally:
+            small.close()
+    hook = "embedded node: hook, exec to the first removal"
+    return [
+        Row("reclaimd --help", "ms", help_ms),
+        Row(f"{hook}, asking the daemon", "ms", asking),
+        Row(f"{hook}, standalone", "ms", alone),
+    ]
+
+
+def one_hook(small: SmallNode, configuration: str, *arguments: str) -> float:
+    """Milliseconds until the runtime received the removal of one image."""
+    mark = small.available() + MIB
+    before = small.failpoints.calls["RemoveImage"]
+    command = [PROGRAM, "reclaim", "--config", configuration, "--now", *arguments]
+    asked = ("--signal", str(Signal.NODEFS_AVAILABLE), "--until", str(mark))
+    began = time.monotonic()
+    with subprocess.Popen([*command, *asked], env=ENVIRONMENT, stdout=subprocess.DEVNULL) as hook:
+        small.wait_for("RemoveImage", before + 1)
+        seconds = time.monotonic() - began
+    if hook.returncode:
+        raise RuntimeError(f"{command} ended with {hook.returncode}")
+    small.add_image(f"registry.example/again/{before}:1", MIB)
+    return seconds * 1000
+
+
+# ---- the first byte
+
+
+def containerd_first_byte(effort: Effort) -> list[Row]:
+    """All crossings on one node, in turns. What was removed is brought back before each."""
+    rows: dict[str, list[float]] = {}
+    with ring("ext4", SCENES["small"](effort)) as on:
+        ways: dict[str, StartResponder] = {
+            "bare calls": lambda _: BareCalls(on),
+            f"{effort.dead} dead containers": lambda file: Daemon("--config", file),
+        }
+        for _ in range(effort.first_bytes):
+            for rate in effort.rates:
+                for who, start in ways.items():
+                    what = f"containerd, {rate} MiB/s, {who}: from the mark to the first byte"
+                    first = on.fight(FillKind.ONE_FILE, rate, start).first_byte_ms
+                    if first is None:
+                        raise RuntimeError(f"{what}: nothing was freed")
+                    rows.setdefault(what, []).append(first)
+    return [Row(what, "ms", found) for what, found in rows.items()]
+
+
+class BareCalls(Background):
+    """Whenever the disk is below the mark, the next image goes by one call: what no program can be
+    faster than."""
+
+    passes: Sequence[object] = ()
+
+    def __init__(self, on: Ring) -> None:
+        super().__init__("bare calls")
+        self._on, self._images = on, on.crowd.unused()
+
+    def _run(self) -> None:
+        while self._images and not self._over.wait(LOOK_SECONDS):
+            if self._on.node.filesystem.available_bytes() < self._on.mark:
+                self._on.node.cri.remove_image(self._images.pop())
