@@ -182,6 +182,7 @@ TABLE = """
     a message above the limit                     | HEADERS@1+4=the-status DATA@1=0006000001                           | RESOURCE_EXHAUSTED | a message of 100663297 bytes, 100663296 are allowed
     a message that is compressed                  | HEADERS@1+4=the-status DATA@1=0100000000                           | INTERNAL           | compressed
     a message that does not end                   | HEADERS@1+4=the-status DATA@1=000000 HEADERS@1+5=the-trailers      | INTERNAL           | within a message
+    no message                                    | HEADERS@1+4=the-status HEADERS@1+5=the-trailers                    | INTERNAL           | one message was expected, and none came
     messages without end                          | HEADERS@1+4=the-status DATA@1=000000000178 …                       | INTERNAL           | a second one
     no status                                     | HEADERS@1+4=the-status DATA@1+1=000000000178                       | UNKNOWN            | without grpc-status
     a reset                                       | RST_STREAM@1=00000008                                              | CANCELLED          | HTTP/2 error 8

@@ -1,4 +1,5 @@
-"""Functions that the tests of namespaces run in a child process, which prints one JSON object.
+"""Functions that tests run in a child process, in namespaces or with fewer rights, which prints one
+JSON object.
 
     python -m tests.sockets.namespace_child FUNCTION DIRECTORY [UID]
 
@@ -25,6 +26,7 @@ from eviction.drill.private_mounts import (
     libc,
     mount_tmpfs,
 )
+from reclaim.pod_logs.directories import remove_tree
 from reclaim.trust import socket_refusal
 from tests.own_machine import AS_ROOT, entered
 
@@ -172,6 +174,23 @@ def trust(_: str) -> dict[str, Any]:
         return {**found, "open": socket_refusal(path)}
 
 
+def remove_without_capabilities(directory: str) -> dict[str, Any]:
+    """Remove `doomed`, which belongs to root, as root without capabilities."""
+    drop_all_capabilities()
+    return _removed(directory)
+
+
+def remove_without_proc(directory: str) -> dict[str, Any]:
+    """Remove `doomed` while /proc is empty, so that the mount of a descriptor is unknown."""
+    _enter()
+    mount_tmpfs("/proc", 4096, 2)
+    return _removed(directory)
+
+
+def _removed(directory: str) -> dict[str, Any]:
+    return remove_tree(os.open(directory, os.O_RDONLY | os.O_DIRECTORY), b"doomed")._asdict()
+
+
 def become(user: int) -> None:
     """Become that user and group, without other groups, as after `setpriv` and an exec."""
     os.setgroups([])
@@ -206,6 +225,8 @@ FUNCTIONS: dict[str, Callable[[str], dict[str, Any]]] = {
         mount_and_wait,
         unmounted_outside,
         trust,
+        remove_without_capabilities,
+        remove_without_proc,
     )
 }
 

@@ -19,7 +19,7 @@ step printed, which `UPDATE=1` writes. Two things at once are no story, but a te
 | `ListImages fails` | All calls, until it answers. |
 | `crictl rmi IMAGE` | Somebody else removes it. |
 | `removed 2` | What the runtime has removed, once it is so much. |
-| anything else | A command of the shell in the directory of the node. |
+| anything else | A command of the shell in the directory of the node; `$RECLAIMD` is the program. |
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from tests.nodes.faults import Fail, Hang
 from tests.nodes.small_node import SmallNode
 from tests.printed import VARIES, normalized
 from tests.reclaimd_process import (
+    ENVIRONMENT,
+    PROGRAM,
     Daemon,
     answer,
     came_true,
@@ -206,8 +208,9 @@ class Stage:
                 del self.small.failpoints[method]
             case _:
                 options: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+                given = {**ENVIRONMENT, "RECLAIMD": PROGRAM}
                 shell = subprocess.run(
-                    ["sh", "-c", step], cwd=self.directory, text=True, check=False, **options
+                    ["sh", "-c", step], cwd=self.directory, env=given, text=True, **options
                 )
                 return str(shell.stdout).splitlines()
         return []

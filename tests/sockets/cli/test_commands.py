@@ -156,12 +156,6 @@ def test_the_row_is_that_of_the_layout(make_small_node: SmallNodeFactory) -> Non
     assert (split.removed("image"), dedicated.removed()) == ([], [])
 
 
-def test_what_a_runtime_that_fails_leaves_is_said(stage: Stage) -> None:
-    """Its sentence in place of a plan, and exit 3, in a dry run too; 1 and 3 where a part is known,
-    which is done or named."""
-    stage.plays()
-
-
 def test_what_node_problem_detector_reads_is_one_short_line(stage: Stage) -> None:
     """It cuts the message at 80 characters; 0, 1 and 4 are its OK, problem and unknown."""
     printed = [line for line in stage.plays() if not line.startswith("$ ")]
@@ -233,96 +227,10 @@ def test_sigterm_during_reclaim_finishes_the_removal_in_flight(crowded: SmallNod
     assert [output.count(word) for word in ("\nremoved ", "  stopping  ")] == [4, 2]
 
 
-def full(stream: str, *words: str) -> tuple[int, str]:
-    """A command whose stdout or stderr is on a full disk: its exit code, and what the other has."""
-    with open("/dev/full", "w") as disk:
-        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        done = subprocess.run(
-            [PROGRAM, *words], **{**streams, stream: disk}, text=True, env=ENVIRONMENT, check=False
-        )
-    return done.returncode, done.stdout or done.stderr or ""
-
-
-UNWRITTEN = (
-    "reclaimd: the output could not be written: No space left on device; what was done stays done\n"
-)
-
-
 @pytest.mark.regression
-@rows(
-    """
-    words              | stream | code
-    --help             | stdout | 74
-    run --help         | stdout | 74
-    help configuration | stdout | 74
-    --version          | stdout | 74
-    manifests          | stdout | 74
-    check              | stdout | 74
-    check -o json      | stdout | 74
-                       | stderr | 2
-    no-such            | stderr | 2
-    status --config=   | stderr | 3
-    run --no-such      | stderr | 2
-    """
-)
-def test_output_that_cannot_be_written_is_one_sentence_and_74(
-    crowded: SmallNode, words: str, stream: str, code: int
-) -> None:
-    """Short or long, a table or JSON: not 1, which means pressure. Words on stderr that cannot be
-    written change no exit code."""
-    file = ["--config", crowded.configuration()] if words.startswith("check") else []
-    said = UNWRITTEN if stream == "stdout" else ""
-    assert full(stream, *words.split(), *file) == (code, said)
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("standalone", [True, False])
-def test_a_reclaim_whose_output_cannot_be_written_relieves(
-    crowded: SmallNode, standalone: bool
-) -> None:
-    """By itself or by the daemon: the image is gone, and 74 is not 1."""
-    file = crowded.configuration(
-        holdOffAfterStart="1h", controlSocket=f"{crowded.disk.parent}/run/c"
-    )
-    words = ["reclaim", "--now", "--all", "--signal", "imagefs.available", "--config", file]
-    context: Any = nullcontext() if standalone else Daemon("--config", file)
-    with context:
-        assert standalone or came_true(lambda: located(file))
-        code, said = full("stdout", *words, *["--standalone"] * standalone)
-    # on a busy machine the daemon is asked while it looks: then it says that it waits
-    assert (code, said.splitlines(keepends=True)[-1]) == (74, UNWRITTEN)
-    assert len(crowded.removed("image")) == 3
-
-
-def test_a_reader_of_stdout_that_ends_is_no_failure(crowded: SmallNode) -> None:
-    """`reclaimd plan | head -1`."""
-    command = f"{PROGRAM} plan --config {crowded.configuration()} | head -1"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, env=ENVIRONMENT)
-    assert (done.stdout.count(b"\n"), done.stderr) == (1, b"")
-
-
-def test_room_is_held_until_the_command_ends(small_node: SmallNode) -> None:
-    """What is above the marks is taken by no file that has a name; SIGTERM gives it back, exit 0.
-    What is below the marks is not held, so that nothing is under pressure by it."""
-    small_node.add_images(6)
-    file = small_node.configuration(
-        evictionHard={"nodefs.available": "2Mi"},
-        evictionMinimumReclaim={"nodefs.available": "0"},
-        margin="0",
-    )
-    wanted = small_node.available() + 6 * MIB
-    words = ("--room", f"{wanted}e0", "--on", "nodefs", "--now", "--hold", "--for", "1h")
-    command = [PROGRAM, "reclaim", "--config", file, *words]
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
-    ) as process:
-        assert process.stderr is not None
-        said = next(line for line in process.stderr if "held" in line)
-        assert f"held by process {process.pid} until it ends, for 1h at most" in said
-        assert 2 * MIB <= small_node.available() <= 2 * MIB + 4 * MIB
-        process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
-    assert small_node.available() >= wanted
+def test_a_reclaim_whose_output_cannot_be_written_relieves(stage: Stage) -> None:
+    """By itself or by the daemon: the image is gone, and 74 is not 1, which means pressure."""
+    stage.plays()
 
 
 # ---- invalid and hostile input
@@ -391,15 +299,6 @@ def test_a_wrong_file_is_one_sentence_with_its_name(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         said += f"{text}\n! {normalized(done.stderr, {'FILE': str(path)}, ())}\n"
     expect(EXPECTED / "wrong-files.txt", said)
-
-
-@pytest.mark.regression
-def test_a_wrong_endpoint_in_the_environment_is_refused() -> None:
-    """The environment is used where no flag is given, and is checked in the same way."""
-    done = reclaimd("check", "--config", "", CONTAINER_RUNTIME_ENDPOINT="npipe://x")
-    refused = "reclaimd: environment: containerRuntimeEndpoint: 'npipe://x' is not a unix socket: "
-    allowed = "allowed is unix:///path/to.sock with an absolute path of at most 107 bytes\n"
-    assert (done.returncode, done.stderr) == (2, refused + allowed)
 
 
 def test_hostile_names_stay_one_line_in_tables(small_node: SmallNode) -> None:

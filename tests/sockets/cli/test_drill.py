@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+import yaml
 
 from eviction.drill.private_mounts import EmbeddedNodeError
 from eviction.drill.scenario import read_scenario
@@ -22,31 +23,7 @@ from tests.repository import ROOT
 from tests.sockets.cli.test_terminal import Terminal
 from tests.sockets.mounts import need_mounts
 
-SCENARIO: dict[str, Any] = {
-    "name": "small",
-    "why": "A small disk that fills is relieved.",
-    "node": {
-        "size": "48Mi",
-        "inodes": 2000,
-        "images": [
-            {"name": "registry.k8s.io/pause", "size": "64Ki", "age": "720h"},
-            {"name": "registry.example/web", "size": "4Mi", "files": 10},
-            {"name": "registry.example/old", "count": 4, "size": "6Mi", "age": "2h"},
-        ],
-        "pods": [
-            {"name": "web", "image": "registry.example/web:1", "state": "running"},
-            {"name": "crashed", "image": "registry.example/web:1", "state": "crashed"},
-        ],
-        "evictionHard": {"nodefs.available": "10%"},
-    },
-    "pressure": {"grows": "bytes", "rate": "40Mi", "amount": "14Mi"},
-    "expect": {
-        "relievedWithin": "5s",
-        "goes": ["registry.example/old-01:1"],
-        "stays": ["registry.example/web:1", "default/web/app#0", "default/crashed/app#1"],
-        "imagesLeftAtLeast": 3,
-    },
-}
+SCENARIO = yaml.safe_load(Path(__file__).with_name("small.yaml").read_text())
 
 
 def scenario(directory: Path, **changes: Any) -> str:

@@ -1,4 +1,4 @@
-"""`reclaimd status`, `config` and `reload`, and SIGHUP, as people use them."""
+"""`reclaimd status`, `config`, `reload` and SIGHUP, and `history`, where no story tells it."""
 
 from __future__ import annotations
 
@@ -25,50 +25,20 @@ from eviction.surface.reload import LoadedConfiguration
 from eviction.surface.systemd import Notifier
 from eviction.wording.log import Log
 from tests.nodes.small_node import SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PATIENCE_SECONDS, answer, reclaimd, reclaimd_here
+from tests.reclaimd_process import (
+    ENVIRONMENT,
+    PATIENCE_SECONDS,
+    answer,
+    came_true,
+    reclaimd,
+    reclaimd_here,
+    started,
+)
 from tests.repository import ROOT
 from tests.sockets.stage import Stage
 
 REJECTED = "the configuration was not reloaded, the old one stays in force: "
 RELOADED = "the configuration was reloaded"
-
-
-def test_without_a_daemon_a_command_that_asks_it_says_so(stage: Stage) -> None:
-    """Exit 3 and one sentence with the socket."""
-    stage.plays()
-
-
-def test_status_shows_signals_marks_conditions_and_passes(stage: Stage) -> None:
-    """As a table and as a document."""
-    stage.plays()
-
-
-@pytest.mark.regression
-def test_our_mark_and_the_kubelets_are_told_apart(stage: Stage) -> None:
-    """In status, check, log and their JSON: ReclaimPressure is about our mark, DiskPressure about
-    the kubelet's."""
-    stage.plays()
-
-
-def test_config_prints_values_origins_and_the_ladder(stage: Stage) -> None:
-    """And the marks from the highest."""
-    stage.plays()
-
-
-def test_config_says_what_differs_from_the_defaults_and_whose_it_is(stage: Stage) -> None:
-    """Each in a line, or in a document."""
-    stage.plays()
-
-
-def test_config_and_the_daemon_warn_of_thresholds(stage: Stage) -> None:
-    """At its start, and after a reload."""
-    stage.plays()
-
-
-@pytest.mark.regression
-def test_commands_that_only_ask_need_no_valid_configuration(stage: Stage) -> None:
-    """One sentence says what is wrong, and who is asked."""
-    stage.plays()
 
 
 def test_commands_read_the_file_that_the_environment_names(
@@ -83,11 +53,6 @@ def test_commands_read_the_file_that_the_environment_names(
 
 
 # ---- reload, and SIGHUP
-
-
-def test_a_reload_is_in_force_or_rejected_with_its_sentence(stage: Stage) -> None:
-    """By the command, once it has ended, or by the signal, in the log."""
-    stage.plays()
 
 
 def test_a_defect_while_reloading_is_logged_and_changes_nothing(small_node: SmallNode) -> None:
@@ -180,3 +145,27 @@ def test_a_daemon_that_cannot_be_asked_is_sent_the_signal(stage: Stage) -> None:
     assert code == 3
     assert sentence.startswith(f"reclaimd: no daemon answers on {stage.control}: ")
     assert f"; SIGHUP was sent to process {process.pid}, and its log says " in sentence
+
+
+# ---- history
+
+
+def test_what_is_written_is_followed(stage: Stage) -> None:
+    """From the last record on, until Ctrl-C, and beyond the end of the daemon. The pass is the one
+    of the log, which has no line for each of its removals in JSON."""
+    for step in ("images 2", "node {above: 2Mi}", "daemon starts", "reclaimd history | grep pass"):
+        stage.does(step)
+    printed = Path(f"{stage.directory}/printed")
+    words = ("history", "--config", stage.file)
+    with printed.open("w") as out:
+        follow = (*words, "--follow", "--limit", "1")
+        following = started(*follow, streams=(0, out.fileno(), out.fileno()))
+    assert came_true(lambda: "satisfied" in printed.read_text())
+    stage.does("daemon ends")
+    assert came_true(lambda: "stopped" in printed.read_text())
+    following.send_signal(signal.SIGINT)
+    assert following.wait(PATIENCE_SECONDS) == 130
+    assert re.findall("satisfied|started|stopped", printed.read_text()) == ["satisfied", "stopped"]
+    _, record, _ = answer(reclaimd_here(*words, "-o", "json"))["records"]
+    assert record["removals"] == stage.daemon.passes[0]["removals"]
+    assert not stage.daemon.logged("removed image")

@@ -25,7 +25,6 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.pages import DOCS, code_blocks
 from tests.ports import free_port
 from tests.reclaimd_process import (
-    ENVIRONMENT,
     PROGRAM,
     came_true,
     reclaimd_here,
@@ -45,25 +44,6 @@ RECEIVER = EXAMPLES / "alertmanager" / "alert_receiver.py"
 INSTALLED, PYTHON = "/opt/reclaimd/bin/reclaimd", "/opt/reclaimd/bin/python3"
 FILE, DROP_INS = "/etc/reclaimd/reclaimd.yaml", "/etc/reclaimd/reclaimd.conf.d"
 BEARER = "a-secret-of-the-alertmanager"
-
-
-def run(program: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """An example with this program in place of the installed one."""
-    return subprocess.run(
-        [str(program), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**ENVIRONMENT, "RECLAIMD": PROGRAM, **variables},
-        timeout=120.0,
-    )
-
-
-def script(path: Path, *lines: str) -> str:
-    """A stand-in for a program that this machine may not have; its path."""
-    path.write_text("\n".join(("#!/bin/sh", *lines, "")))
-    path.chmod(0o755)
-    return str(path)
 
 
 def command_of(unit: Path, **given: str) -> list[str]:
@@ -91,7 +71,8 @@ def test_an_example_does_what_its_story_tells(tmp_path: Path, name: str, number:
     for plan in json.loads((TOLD / "fleet" / "plans.json").read_text()):
         assert_as_described(plan)
     (page,) = code_blocks(DOCS / "functions.md", "sh")
-    script(tmp_path / "program", page)
+    (tmp_path / "program").write_text(f"#!/bin/sh\n{page}\n")
+    (tmp_path / "program").chmod(0o755)
     (tmp_path / "conf.d").mkdir()
     write_configuration(
         tmp_path / "conf.d" / "own.conf",
@@ -133,123 +114,7 @@ def test_the_configurations_of_examples_mean_what_they_say() -> None:
     assert above == {"nodefs.available", "imagefs.available"}
 
 
-# ---- hooks: relief before a job, a pull, a complaint
-
-NPD, CI, PULL = "node-problem-detector/reclaim.sh", "ci/before-job.sh", "pull/pull.sh"
-MODEL = "registry.example/model:1"
-
-
-@rows("""
-    hook | words                                    | above   | down | code | removed | said
-    NPD  | --config FILE                            | -1      |      | 0    | 0       | no disk pressure
-    NPD  | --config FILE                            | 1       |      | 0    | 1       | no disk pressure
-    NPD  | --config FILE                            | 1048576 |      | 1    | 4       | pressure:
-    NPD  | --config FILE                            | 1       | yes  | 2    | 0       | unknown
-    CI   | --config FILE                            | -1      |      | 0    | 2       |
-    CI   | --config FILE                            | -1      | yes  | 1    | 0       | reclaimd exited with 3: could not make room
-    PULL | MODEL ROOM --config FILE --now           | -1      |      | 0    | 2       | pull MODEL
-    PULL | MODEL ROOM --config FILE --now --dry-run | -1      |      | 0    | 0       |
-    PULL | MODEL 64Mi --config FILE --now           | -1      |      | 1    | 4       | MODEL is not pulled: reclaimd exited with 1, so 64Mi is
-    PULL | MODEL                                    | -1      |      | 2    | 0       |
-""")
-def test_a_hook_relieves_and_says_by_its_exit_code_whether_there_is_room(
-    small_node: SmallNode,
-    tmp_path: Path,
-    hook: str,
-    words: str,
-    above: int,
-    down: bool,
-    code: int,
-    removed: int,
-    said: str,
-) -> None:
-    """As much as requested and not more. Node-problem-detector gets one line of 80 characters: 0
-    OK, also after relief, 1 a problem that is left, 2 unknown. A pull follows only then."""
-    small_node.add_images(4)
-    small_node.run(small_node.run_pod("web"))
-    room = small_node.available() + 6 * MIB
-    file = small_node.configuration(Signal.IMAGEFS_AVAILABLE, above * MIB)
-    if down:
-        small_node.server.stop()
-    variables = {"RECLAIMD_ROOM": str(room), "CRICTL": script(tmp_path / "crictl", 'echo "$@"')}
-    given = {"FILE": file, "ROOM": str(room), "MODEL": MODEL}
-    arguments = [given.get(word, word) for word in words.split()]
-    process = run(EXAMPLES / globals()[hook], *arguments, **variables)
-    told = process.stdout + process.stderr
-    assert process.returncode == code, told
-    assert said.replace("MODEL", MODEL) in told
-    assert len(small_node.removed("image")) == removed
-    if hook == "NPD":
-        assert (process.stderr, process.stdout.count("\n")) == ("", 1)
-        assert len(process.stdout.rstrip("\n")) <= 80
-    elif removed == 2:
-        assert small_node.available() >= room
-    elif code:
-        assert process.stdout == ""
-
-
-def test_a_hook_without_the_program_or_room_says_so(small_node: SmallNode) -> None:
-    """To node-problem-detector it is unknown; a job does not begin."""
-    missing = run(EXAMPLES / NPD, RECLAIMD="/nonexistent")
-    assert (missing.returncode, missing.stdout) == (2, "reclaimd exited with 127\n")
-    small_node.fill(8 * MIB)
-    full = run(EXAMPLES / CI, "--config", small_node.configuration(), RECLAIMD_ROOM="99%")
-    assert (full.returncode, full.stderr.count("\n")) == (1, 1)
-    assert "less than 99% is available for images" in full.stderr
-
-
-@rows("""
-    above   | code
-    1       | 0
-    1048576 | 1
-    -1      |
-""")
-def test_the_command_of_the_unit_relieves_or_fails_visibly(
-    small_node: SmallNode, tmp_path: Path, above: int, code: int | None
-) -> None:
-    """Exit 0 makes the unit inactive, 1 (pressure remains) makes it failed. That of the monitor
-    only checks: 0 when clear, 1 when a mark is met."""
-    small_node.add_images(2)
-    file = small_node.configuration(Signal.NODEFS_AVAILABLE, above * MIB)
-    given = {INSTALLED: PROGRAM, FILE: file, DROP_INS: str(tmp_path)}
-    monitor = json.loads((CONFIG / "node-problem-detector" / "reclaimd.json").read_text())
-    (rule,) = monitor["rules"]
-    checked = reclaimd_here(*[given.get(word, word) for word in rule["args"]])
-    assert (checked.returncode, small_node.removed()) == (int(code is not None), [])
-    assert len(checked.stdout.rstrip("\n")) <= 80
-    if code is not None:
-        _, *words = command_of(EXAMPLES / "systemd" / "reclaimd-reclaim.service", **given)
-        assert reclaimd_here(*words).returncode == code
-        assert small_node.removed("image")
-
-
-def test_only_nodes_with_room_are_named_by_the_job(small_node: SmallNode, tmp_path: Path) -> None:
-    """Two nodes, of which one has the room that is made on it. The job selects the label."""
-    small_node.add_images(2)
-    file, room = small_node.configuration(), str(small_node.available() + 3 * MIB)
-    told = tmp_path / "told"
-    kubectl = script(
-        tmp_path / "kubectl",
-        'case "$1" in',
-        '  get) printf "pod-a node-a\\npod-b node-b\\n" ;;',
-        '  exec) [ "$4" = pod/pod-a ] || exit 1',
-        f'    shift 6; exec "$RECLAIMD" "$@" --now --config {file} ;;',
-        f'  *) echo "$@" >> {told} ;;',
-        "esac",
-    )
-    job = EXAMPLES / "kruise" / "image-pull-job.yaml"
-    process = run(EXAMPLES / "kruise" / "pre-pull.sh", room, str(job), KUBECTL=kubectl)
-    assert process.returncode == 1, process.stderr
-    assert f"node-b: no room for {room}" in process.stderr
-    assert told.read_text().splitlines() == [
-        "label node node-a reclaimd.io/room=true --overwrite",
-        "label node node-b reclaimd.io/room-",
-        f"apply -f {job}",
-    ]
-    assert len(small_node.removed("image")) == 1
-    found = yaml.safe_load(job.read_text())
-    assert (found["apiVersion"], found["kind"]) == ("apps.kruise.io/v1alpha1", "ImagePullJob")
-    assert found["spec"]["selector"] == {"matchLabels": {"reclaimd.io/room": "true"}}
+# ---- hooks and units on a node
 
 
 def test_what_k3s_brings_along_is_kept(small_node: SmallNode) -> None:

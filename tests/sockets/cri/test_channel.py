@@ -67,15 +67,6 @@ def failure(call: Callable[[], object]) -> tuple[Code, str]:
 # ---- connections
 
 
-def test_calls_one_after_the_other_share_a_connection(tmp_path: Path) -> None:
-    """Making one costs more than asking."""
-    with connected(tmp_path) as (listener, channel):
-        for text in (b"a", b"", bytes(300_000)):
-            assert channel.unary(METHOD, text, SOON) == text
-        assert channel.unary(METHOD, b"removal", NEVER) == b"removal"
-        assert listener.accepted == 1
-
-
 def test_calls_side_by_side_have_a_connection_each_and_none_waits_for_another(
     tmp_path: Path,
 ) -> None:
@@ -266,21 +257,11 @@ def messages(*bodies: bytes) -> Talk:
     return lambda client: speak(client, Server(answers=[list(bodies)]))
 
 
-@pytest.mark.parametrize(
-    ("talk", "code", "words"),
-    [
-        (stranger, Code.UNAVAILABLE, "does not speak HTTP/2"),
-        (messages(), Code.INTERNAL, "one message was expected, and none came"),
-        (messages(b"a", b"b"), Code.INTERNAL, "one message was expected, and a second one came"),
-    ],
-)
-def test_what_is_no_answer_is_an_error_with_a_sentence(
-    tmp_path: Path, talk: Talk, code: Code, words: str
-) -> None:
-    """Whatever is said at the socket."""
-    with connected(tmp_path, talk) as (_, channel):
-        found, details = failure(lambda: channel.unary(METHOD, b"x", NEVER))
-        assert (found, words in details) == (code, True)
+def test_who_does_not_speak_the_protocol_is_told(tmp_path: Path) -> None:
+    """An answer of HTTP/1.1 is no greeting."""
+    with connected(tmp_path, stranger) as (_, channel):
+        code, details = failure(lambda: channel.unary(METHOD, b"x", NEVER))
+        assert (code, "does not speak HTTP/2" in details) == (Code.UNAVAILABLE, True)
 
 
 def one_after_the_other(*talks: Talk) -> Talk:

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -31,8 +30,7 @@ from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
 from tests.nodes.bare_runtime import APP, BASE, NAME, TOOL, BareRuntime
 from tests.nodes.dialects import CONTAINERD_2_0, CRI_O_1_31, CRI_O_1_36, DIALECTS
-from tests.nodes.faults import Delay, Failpoint, Hang, Pretend
-from tests.nodes.full_server import METHODS
+from tests.nodes.faults import Hang, Pretend
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, reason_of, relieve, result_of
 from tests.reclaimd_process import came_true
 from tests.repository import ROOT
@@ -174,17 +172,6 @@ def test_the_space_of_a_container_is_freed_later(tmp_path: Path, by: str) -> Non
 # ---- the server
 
 
-def test_which_methods_are_served(node: BareRuntime) -> None:
-    """Each that has a request message; of others it is said that they are not."""
-    for method in METHODS:
-        assert node.server.service(SimpleNamespace(method=f"/any/{method}")) is not None
-    with grpc.insecure_channel(node.server.target) as channel:
-        stream: Any = channel.unary_unary("/runtime.v1.RuntimeService/StreamContainers")
-        with pytest.raises(grpc.RpcError) as caught:
-            stream(b"", timeout=60.0)
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
 def test_a_restart_keeps_the_path_and_the_state(node: BareRuntime, crowd: dict[str, str]) -> None:
     """A socket with mode 0600 while it serves; nothing at the path while it does not."""
     server = node.server
@@ -208,20 +195,6 @@ def test_an_impossible_socket_path_is_refused(node: BareRuntime, tmp_path: Path)
 
 
 # ---- its failpoints
-
-
-@pytest.mark.parametrize("fault", [Delay(3600), Hang()])
-def test_a_call_that_is_late_goes_on_once_its_failpoint_is_deleted(
-    node: BareRuntime, fault: Failpoint
-) -> None:
-    """Other calls are answered meanwhile."""
-    node.server.failpoints["ListImages"] = fault
-    hanging = node.calls.begin("ListImages")
-    assert node.server.failpoints.wait_for_calls("ListImages", 1, timeout_seconds=60)
-    node.call("Version")
-    assert not hanging.done()
-    del node.server.failpoints["ListImages"]
-    assert len(hanging.result().images) == 2
 
 
 def test_a_stop_drops_the_calls_that_hang(node: BareRuntime) -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import os
 import random
 import shutil
 import socket
 import subprocess
 import sys
-import tarfile
 import threading
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -393,8 +390,7 @@ def test_caches_that_nobody_collects_are_told_with_their_pod(tmp_path: Path) -> 
 # its own); cargo may be anywhere. What they download is served from loopback.
 TOOLS = os.environ.get("CACHE_TOOLS", "")
 NAMES = ("one", "two")
-Files = Mapping[str, bytes]
-Headers = Mapping[str, str]
+REGISTRIES = Path(__file__).with_name("registries.sh")
 
 
 def program(name: str) -> str:
@@ -406,20 +402,21 @@ def program(name: str) -> str:
 
 
 @contextmanager
-def served(files: Files, headers: Headers) -> Iterator[tuple[str, list[str]]]:
-    """An address at which these files are, in which it stands for `ADDRESS`; and what was asked
-    for."""
+def served(directory: Path) -> Iterator[tuple[str, list[str]]]:
+    """An address at which `registries.sh` has put its files into this directory; and what was
+    asked for."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            address = f"http://127.0.0.1:{self.server.server_port}".encode()  # type: ignore[attr-defined] # a TCP server's
-            content = files.get(self.path, b"").replace(b"ADDRESS", address)
+            file = directory / self.path.lstrip("/")
+            file = file / "index.html" if file.is_dir() else file
+            content = file.read_bytes() if file.exists() else b""
             asked.append(f"{self.command} {self.path}")
             self.send_response(200 if content else 404)
-            tag = hashlib.sha256(content).hexdigest()
-            for name, value in {**headers, "ETag": f'"{tag}"'}.items():
-                self.send_header(name, value)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("X-Repo-Commit", "0" * 40)
+            self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             if self.command == "GET":
@@ -433,8 +430,11 @@ def served(files: Files, headers: Headers) -> Iterator[tuple[str, list[str]]]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        directory.mkdir()
+        subprocess.run([REGISTRIES, address], cwd=directory, check=True)
         try:
-            yield f"http://127.0.0.1:{server.server_port}", asked
+            yield address, asked
         finally:
             server.shutdown()
             thread.join()
@@ -493,85 +493,32 @@ def of_cargo(directory: Path, address: str) -> Path:
     return directory / "home" / "registry"
 
 
-def wheel(name: str) -> bytes:
-    """A package that installs."""
-    content, information = io.BytesIO(), f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(content, "w") as file:
-        for path, text in (
-            (f"{name}.py", "x = 1\n" * 1000),
-            (f"{information}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"),
-            (
-                f"{information}/WHEEL",
-                "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-            ),
-            (f"{information}/RECORD", ""),
-        ):
-            file.writestr(path, text)
-    return content.getvalue()
-
-
-def crate(name: str) -> bytes:
-    """A crate as a registry has it."""
-    content = io.BytesIO()
-    package = f'[package]\nname = "{name}"\nversion = "1.0.0"\nedition = "2021"\n'
-    with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        for path, text in (("Cargo.toml", package), ("src/lib.rs", "")):
-            entry = tarfile.TarInfo(f"{name}-1.0.0/{path}")
-            entry.size = len(text)
-            archive.addfile(entry, io.BytesIO(text.encode()))
-    return content.getvalue()
-
-
-def index_of_crates() -> Files:
-    """A sparse index, and its crates."""
-    files = {"/index/config.json": b'{"dl": "ADDRESS/crates"}'}
-    for name in NAMES:
-        content = files[f"/crates/{name}/1.0.0/download"] = crate(name)
-        files[f"/index/3/{name[0]}/{name}"] = (
-            f'{{"name": "{name}", "vers": "1.0.0", "deps": [], "features": {{}}, "yanked": false,'
-            f' "cksum": "{hashlib.sha256(content).hexdigest()}"}}'
-        ).encode()
-    return files
-
-
-WHEELS = {f"/simple/{name}/{name}-1.0-py3-none-any.whl": wheel(name) for name in NAMES}
-PAGES = {
-    f"/simple/{name}/": f'<a href="{name}-1.0-py3-none-any.whl">{name}</a>'.encode()
-    for name in NAMES
-}
-MODELS = {f"/org/{name}/resolve/main/x": name.encode() * 5000 for name in NAMES}
-HUB = {"X-Repo-Commit": "0" * 40}
-
-
 @pytest.mark.parametrize(
-    ("fetch", "files", "headers", "downloads", "units"),
+    ("fetch", "downloads", "units"),
     [
-        pytest.param(of_hugging_face, MODELS, HUB, MODELS, 2, id="huggingface_hub"),
-        pytest.param(of_uv, {**WHEELS, **PAGES}, {"Content-Type": "text/html"}, WHEELS, 2, id="uv"),
-        pytest.param(
-            of_cargo, index_of_crates(), {}, ("/crates/one/1.0.0/download",), 4, id="cargo"
-        ),
+        (of_hugging_face, "/org/{}/resolve/main/x", 2),
+        (of_uv, "/simple/{0}/{0}-1.0-py3-none-any.whl", 2),
+        (of_cargo, "/crates/{}/1.0.0/download", 4),
     ],
 )
 def test_a_tool_fetches_again_what_went(
     tmp_path: Path,
     runtime: Runtime,  # the fixture
     fetch: Callable[[Path, str], Path],
-    files: Files,
-    headers: Headers,
-    downloads: Mapping[str, bytes] | tuple[str, ...],
+    downloads: str,
     units: int,
 ) -> None:
     """All units of its cache go; then it works as on the first day, and is asked for them again."""
-    with served(files, headers) as (address, asked):
-        cache = fetch(tmp_path, address)
-        stage = stage_of(runtime, tmp_path)
+    with served(tmp_path / "registries") as (address, asked):
+        own = tmp_path / "tool"
+        cache = fetch(own, address)
+        stage = stage_of(runtime, own)
         verdicts = planned(stage)
         assert len(verdicts) == units
         assert all(Path(each.id).is_relative_to(cache) for each in verdicts)
         assert all(isinstance(stage.check(each), Ready) for each in verdicts)
         assert all(stage.remove(each) for each in verdicts)
         asked.clear()
-        assert fetch(tmp_path, address) == cache
-        assert {f"GET {path}" for path in downloads} <= set(asked)
-        assert len(planned(stage_of(runtime, tmp_path))) == units
+        assert fetch(own, address) == cache
+        assert {f"GET {downloads.format(name)}" for name in NAMES} <= set(asked)
+        assert len(planned(stage_of(runtime, own))) == units

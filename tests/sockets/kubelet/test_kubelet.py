@@ -324,12 +324,6 @@ def test_the_deadline_is_for_all_of_the_answer(certificates: Certificates, name:
     assert str(error).endswith("gave no complete answer within 0.3 s")
 
 
-def test_an_answer_in_chunks_is_put_together() -> None:
-    """Go sends long answers in chunks."""
-    with KubeletServer(chunked(PODS[:10], PODS[10:])) as kubelet:
-        assert ask_kubelet(KubeletEndpoint(kubelet.url)) == PODS
-
-
 @rows("""
     status | words
     400    | 400 Bad Request: is this an https port?

@@ -235,8 +235,8 @@ def test_many_failures_are_counted_and_the_first_is_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("scenario", "goes", "failure"),
     [
-        ("without_capabilities", 3, "doomed/full: Permission denied"),
-        ("without_proc", 0, f"doomed: {CROSSING}"),
+        ("remove_without_capabilities", 3, "doomed/full: Permission denied"),
+        ("remove_without_proc", 0, f"doomed: {CROSSING}"),
     ],
 )
 def test_a_directory_that_cannot_be_looked_into_stays_and_is_named(
@@ -248,13 +248,7 @@ def test_a_directory_that_cannot_be_looked_into_stays_and_is_named(
     plant(tmp_path, "doomed/empty/", "doomed/full/file", "doomed/z/file")
     for name in ("empty", "full"):
         (tmp_path / "doomed" / name).chmod(0)
-    command = [
-        sys.executable,
-        "-m",
-        "tests.sockets.pod_logs.remover_child",
-        scenario,
-        str(tmp_path),
-    ]
+    command = [sys.executable, "-m", "tests.sockets.namespace_child", scenario, str(tmp_path)]
     done = subprocess.run(command, check=True, capture_output=True, timeout=60)
     result = json.loads(done.stdout)
     assert (result["removed"], result["failed"], result["failure"]) == (goes, 1, failure)
@@ -381,14 +375,6 @@ def test_a_directory_that_is_moved_away_takes_its_content_along(
     assert {"file", "c/file", "b/c/file"} <= contents(away).keys()
 
 
-def test_what_appears_meanwhile_is_removed_too(tmp_path: Path) -> None:
-    """A file and a directory that are made while their directory is being emptied."""
-    plant(tmp_path, "top/a/b/file")
-    interruption = Interruption(b"b", lambda: plant(tmp_path, "top/a/late", "top/later/file"))
-    assert removed(tmp_path, "top", interruption) == TreeRemoval(7)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_somebody_who_keeps_filling_does_not_hold_it_for_ever(tmp_path: Path) -> None:
     """Each time that a directory is emptied something appears in it: after 200
     rounds it is kept and named.
@@ -463,16 +449,6 @@ def test_a_mount_that_appears_on_the_way_back_is_not_entered(
     plant(tmp_path, "top/a/b/file", "top/z")
     mounting = Interruption(b"b", lambda: bind(stack, canary.path, tmp_path / "top/a"))
     assert removed(tmp_path, "top", mounting).failure == f"top/a: {CROSSING}"
-
-
-def test_a_tree_on_a_mount_of_its_own_is_removed(tmp_path: Path, stack: ExitStack) -> None:
-    """A log root that is a filesystem of its own, or a bind mount, is where the removal
-    begins: no mount is crossed.
-    """
-    root = tmpfs(stack, tmp_path / "root")
-    bind(stack, root, root)
-    plant(root, "pod/app/0.log")
-    assert removed(root, "pod") == TreeRemoval(3)
 
 
 def test_without_a_free_byte_or_inode_it_works(tmp_path: Path, stack: ExitStack) -> None:

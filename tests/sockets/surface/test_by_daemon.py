@@ -42,42 +42,6 @@ def desk(stage: Stage) -> Stage:
     return stage
 
 
-def test_the_pass_of_a_request_is_the_daemons(stage: Stage) -> None:
-    """Options reach it; that of a dry run is not, and leaves no trace."""
-    stage.plays()
-
-
-def test_another_configuration_is_refused_and_standalone_never_asks(stage: Stage) -> None:
-    """The command says so in one line, and does the work itself."""
-    stage.plays()
-
-
-def test_a_wrong_option_is_exit_2_with_or_without_a_daemon(stage: Stage) -> None:
-    """And nothing happens."""
-    stage.plays()
-
-
-def test_where_no_daemon_answers_the_command_does_the_work(stage: Stage) -> None:
-    """No socket, one that a dead daemon has left, and one that is not served any more."""
-    stage.plays()
-
-
-def test_a_daemon_that_has_never_reached_the_runtime_leaves_it_to_the_command(stage: Stage) -> None:
-    """Until it has."""
-    stage.plays()
-
-
-@pytest.mark.regression
-def test_a_kubelet_that_does_not_answer_is_said_in_one_line(stage: Stage) -> None:
-    """One that nobody configured is not mentioned."""
-    stage.plays()
-
-
-def test_room_that_is_there_needs_neither_a_runtime_nor_leave(stage: Stage) -> None:
-    """Other room is exit 3 without a runtime, and 6 in a pause. Nothing is guessed."""
-    stage.plays()
-
-
 @pytest.mark.parametrize(
     "says",
     [b"220 mail ready\n", b"", b"[]\n", b'{"accepted": true}\n', b'{"exit_code": 0}\n', b"\xff\n"],
@@ -167,3 +131,23 @@ def test_a_check_imports_little_and_needs_little_memory(desk: Stage) -> None:
         assert int(peak) <= most * 1024
         assert not absent & set(modules)
         assert there <= set(modules), "so the ones above were really missing"
+
+
+# ---- what an operator says keeps it from removing
+
+
+@pytest.mark.regression
+def test_a_file_that_may_be_a_pause_holds_until_it_can_be_read_or_is_ended(stage: Stage) -> None:
+    """Neither the daemon nor a command removes anything, and each says why."""
+    stage.plays()
+
+
+def test_a_pause_stops_the_pass_that_runs(stage: Stage) -> None:
+    """Once the client has its answer only what had been sent ends."""
+    stage.plays()
+
+
+def test_a_reload_stops_the_pass_that_runs(stage: Stage) -> None:
+    """A dry run, images that are kept, or no mark: in force while the pass still waits for what it
+    has sent; what the pass had planned stays."""
+    stage.plays()

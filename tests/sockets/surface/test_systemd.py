@@ -1,21 +1,16 @@
-"""systemd: notifications, the sockets that it opens for the service, and that
-the units are valid.
+"""systemd: notifications, and the sockets that it opens for the service. That the units are valid:
+`config/told/names.txt`.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import resource
-import shutil
 import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,12 +22,10 @@ from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.ports import free_port
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true
-from tests.repository import ROOT
 from tests.rows import rows
+from tests.sockets.kubelet_server import KubeletServer, answer
 from tests.sockets.surface.test_http_server import got
 from tests.tool import tool
-
-UNITS = ROOT / "config" / "systemd"
 
 
 class ServiceManager:
@@ -179,58 +172,6 @@ def test_root_without_any_capability_is_enough(small_node: SmallNode) -> None:
         assert daemon.stop() == 0
 
 
-def units(directory: Path, *drop_ins: str) -> None:
-    """The units with the program of this environment in place of the installed one, and
-    drop-ins."""
-    for file in filter(Path.is_file, UNITS.glob("reclaimd*.*")):
-        text = file.read_text().replace("/opt/reclaimd/bin/reclaimd", PROGRAM)
-        (directory / file.name).write_text(text)
-    for name in drop_ins:
-        target = directory / "reclaimd.service.d" / name
-        target.parent.mkdir(exist_ok=True)
-        shutil.copy(UNITS / "reclaimd.service.d" / name, target)
-
-
-def analyzed(*words: str) -> subprocess.CompletedProcess[str]:
-    """What systemd's own tool says."""
-    command = [tool("systemd-analyze", "systemd"), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.regression
-def test_the_unit_is_as_its_work_needs() -> None:
-    """75 is tried again for ever, 2 is not; the directory of the lock outlives the service; neither
-    the daemon nor the proxy has a capability."""
-    unit = (UNITS / "reclaimd.service").read_text().splitlines()
-    assert {"Restart=always", "RestartPreventExitStatus=2", "StartLimitIntervalSec=0"} <= set(unit)
-    assert {"RuntimeDirectory=reclaimd", "RuntimeDirectoryPreserve=yes"} <= set(unit)
-    held = {
-        file.name: re.findall(r"^CapabilityBoundingSet=(.*)$", file.read_text(), re.MULTILINE)
-        for file in filter(Path.is_file, UNITS.glob("*.service"))
-    }
-    assert held == {"reclaimd.service": [""], "reclaimd-healthz.service": [""]}
-
-
-@pytest.mark.parametrize("drop_ins", [(), ("network.conf",), ("kubernetes-events.conf",)])
-def test_systemd_finds_nothing_wrong_with_the_units(
-    tmp_path: Path, drop_ins: tuple[str, ...]
-) -> None:
-    """`systemd-analyze verify` prints nothing; what is left exposed is what the work needs: root's
-    sockets, and for the proxy beside it the kubelet's port."""
-    units(tmp_path, *drop_ins)
-    files = map(str, sorted(tmp_path.glob("*.*t")) + sorted(tmp_path.glob("*e")))
-    done = analyzed("verify", "--man=no", *files)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    service = tmp_path / "reclaimd.service"
-    for drop_in in drop_ins:  # the offline analysis reads one file
-        added = (UNITS / "reclaimd.service.d" / drop_in).read_text()
-        service.write_text(service.read_text() + added)
-    most = {service: 15 if drop_ins else 7, tmp_path / "reclaimd-healthz.service": 11}
-    for file, exposure in most.items():
-        found = analyzed("security", "--offline=true", f"--threshold={exposure}", str(file))
-        assert found.returncode == 0, found.stdout.splitlines()[-1]
-
-
 def activated(listens: str, *command: str, name: str = "metrics") -> subprocess.Popen[bytes]:
     """A program that systemd's own tool starts at the first connection, with the socket that it
     listens on."""
@@ -265,28 +206,9 @@ def test_a_service_without_a_network_is_scraped_over_the_socket_of_systemd(
         assert process.wait(60.0) == 0
 
 
-@contextmanager
-def kubelet(*statuses: int) -> Iterator[tuple[tuple[str, int], list[int]]]:
-    """The address of a kubelet's `/healthz` that answers so, one after another, the last for ever;
-    and what it has answered."""
-    answered: list[int] = []
-
-    class Healthz(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status = statuses[min(len(answered), len(statuses) - 1)]
-            answered.append(status if self.path == "/healthz" else 404)
-            time.sleep(0.7 if len(statuses) > 1 and status == 200 else 0.0)
-            self.send_response(answered[-1])
-            self.end_headers()
-            self.wfile.write(b"ok")
-
-        def log_message(self, *_: object) -> None:
-            """Silent."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Healthz) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield ("127.0.0.1", server.server_address[1]), answered
-        server.shutdown()
+def address_of(kubelet: KubeletServer) -> tuple[str, int]:
+    """Its address and its port."""
+    return "127.0.0.1", int(kubelet.url.rpartition(":")[2])
 
 
 @pytest.mark.parametrize("status", [200, 500])
@@ -295,7 +217,8 @@ def test_the_kubelets_healthz_is_asked_over_a_port_or_a_socket(status: int) -> N
     proxy = "/usr/lib/systemd/systemd-socket-proxyd"
     if not os.path.exists(proxy):
         pytest.skip("no systemd-socket-proxyd (Debian package systemd)")
-    with kubelet(status) as (address, _), TemporaryDirectory() as short:
+    with KubeletServer(answer(b"ok", status)) as kubelet, TemporaryDirectory() as short:
+        address = address_of(kubelet)
         process = activated(f"{short}/s", proxy, "{}:{}".format(*address), name="healthz")
         try:
             assert kubelet_is_healthy(address) is (status == 200)
@@ -304,6 +227,7 @@ def test_the_kubelets_healthz_is_asked_over_a_port_or_a_socket(status: int) -> N
         finally:
             process.terminate()
             process.wait(60.0)
+        assert all(each.startswith("GET /healthz HTTP/1.1\r\n") for each in kubelet.requests)
 
 
 def test_without_an_answer_the_kubelet_is_not_healthy(tmp_path: Path) -> None:
@@ -318,13 +242,15 @@ def test_the_watch_asks_until_the_kubelet_was_healthy() -> None:
     """First 503, which is told with what follows; then 200, which 0.7 s later is not too late for
     it. Its thread ends. Where nobody is asked, that is told."""
     told: list[str] = []
-    with kubelet(503, 200) as (address, answered):
-        healthy = threading.Event()
+    with KubeletServer(answer(b"", 503)) as kubelet:
+        healthy, address = threading.Event(), address_of(kubelet)
         watch_kubelet(address, 600.0, healthy.set, stopping=threading.Event(), tell=told.append)
+        assert came_true(lambda: bool(told))
+        assert not healthy.is_set()
+        kubelet.script = [0.7, answer(b"ok")]
         assert healthy.wait(60.0)
         watching = "the kubelet's /healthz"
         assert came_true(lambda: all(t.name != watching for t in threading.enumerate()))
-        assert answered[:2] == [503, 200]
     watch_kubelet(None, 0.1, healthy.clear, stopping=threading.Event(), tell=told.append)
     why = "after a boot all pods look dead until the kubelet has started them"
     unless = ", unless the kubelet answers on /healthz before"
