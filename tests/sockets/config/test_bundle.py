@@ -363,7 +363,10 @@ def test_purge_takes_configuration_records_and_ballast_too(root: OwnRoot) -> Non
     done(root.run("reclaimd/install.sh program files"))
     ballast = "{name: ReleaseBallast, file: /var/lib/kubelet/reclaimd.ballast, size: 1Mi}"
     with (root.path / "etc/reclaimd/reclaimd.yaml").open("a") as configuration:
-        configuration.write(f"reclaimFunctions: [{ballast}]\n")
+        # small marks: the machine's own disk may have little available
+        marks = "{nodefs.available: 1Mi, imagefs.available: 1Mi}"
+        configuration.write(f"reclaimFunctions: [{ballast}]\nevictionHard: {marks}\n")
+        configuration.write("margin: 0%\n")
     done(root.run("reclaimd ballast create"))
     printed = done(root.run("/opt/reclaimd/install.sh uninstall", PURGE="1"))
     assert "gone     /var/lib/kubelet/reclaimd.ballast (ballast)\n" in printed
