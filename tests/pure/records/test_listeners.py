@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import threading
 from collections.abc import Iterator
@@ -156,7 +157,7 @@ def test_without_a_listener_nothing_waits_and_no_thread_is_needed(listeners: Lis
 
 def test_what_the_program_tells_is_what_a_listener_may_hear() -> None:
     """A name that is written wrong would reach nobody, and nothing would fail."""
-    documented = set(re.findall(r"^ {4}(\w+)\(", Listeners.__doc__ or "", re.MULTILINE))
+    documented = set(re.findall(r"^(\w+)\(", inspect.getdoc(Listeners) or "", re.MULTILINE))
     told = set[str]()
     for path in (ROOT / "eviction").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
