@@ -153,10 +153,7 @@ def observation_interval(
     do not pass unseen either.
     """
     ahead = [
-        (
-            _until_met(headroom, observations),
-            policy.fastest(headroom.amount, fill_rates),
-        )
+        (_until_met(headroom, observations), policy.fastest(headroom.amount, fill_rates))
         for headroom in _headrooms(thresholds, observations)
         if headroom.above >= 0
     ]

@@ -1,5 +1,4 @@
-"""Client for CRI v1 over unix sockets: its calls, returning values of
-`reclaim.types` and `reclaim.types`.
+"""Client for CRI v1 over unix sockets: its calls, returning values of `reclaim.types`.
 
 * Endpoints are `unix:///path` or a plain path, as for the kubelet. After a lost connection,
   the next call reconnects.

@@ -25,8 +25,6 @@ from reclaim.evidence.states import PodState
 from tests.rows import rows
 
 UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"
-# how the kubelet makes the UID of a static pod: 32 hexadecimal digits
-HASH = "d4b1c9a2f00fd9e1b0b3a3c5f7a9e8d7"
 DELETED = {"deletionTimestamp": "2026-11-20T09:30:00Z", "deletionGracePeriodSeconds": 30}
 SAID = yaml.safe_load("""
     running: {name: app, state: {running: {startedAt: "2026-11-20T09:00:00Z"}}, restartCount: 0}

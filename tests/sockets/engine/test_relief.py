@@ -5,7 +5,7 @@ goes: only complete answers permit a removal; an error is no failure, a success 
 is cancelled, and a mount stops a pass at once.
 
 Every code of every method: `tests/faults/test_answers.py`; every end of a pass:
-`tests/pure/engine/test_pass.py`.
+`tests/pure/engine/test_engine.py`.
 """
 
 from __future__ import annotations

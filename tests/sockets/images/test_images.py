@@ -53,7 +53,6 @@ from tests.sockets.kubelet_server import KubeletServer, answer, pod_list
 from tests.sockets.mounts import mounted_tmpfs
 from tests.sockets.passes import FAST, AnswerChange, Dialect, interrupted, passed, reworded
 
-A_DAY = 86_400.0
 OLD, MODEL, LATER, KEPT = (
     f"registry.example/{name}:1" for name in ("old", "model", "later", "kept")
 )

@@ -1,5 +1,5 @@
 """systemd: notifications, and the sockets that it opens for the service. That the units are valid:
-`config/told/names.txt`.
+`tests/sockets/config/told/names.txt`.
 """
 
 from __future__ import annotations
