@@ -31,7 +31,7 @@ from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.crio import crio_program
 from tests.real_node.fill import Fill, fill_bytes
 from tests.real_node.loopfs import available_bytes, capacity_bytes, loop_devices_of, run_tool
-from tests.real_node.oci import BASE, Image, random_layer
+from tests.real_node.oci import BASE, Image, ImageTar, random_layer, write_image
 from tests.reclaimd_process import came_true, write_configuration
 
 KUBELETS_PERCENT = {"nodefs.available": 10, "imagefs.available": 15}  # its defaults
@@ -43,7 +43,7 @@ WITHIN_SECONDS = 90.0
 PODS = 10  # half of them are gone
 COPIES = 5  # of each container
 MADE_AT_ONCE = 4
-IMPORTED_AT_ONCE = 20
+IMPORTED_AT_ONCE = 3
 ON_DISK = 2  # containerd keeps what it imported and what it unpacked
 APP = "reclaimd.test/app:1"
 UNUSED = "reclaimd.test/unused"
@@ -175,29 +175,37 @@ class Sampler(Background):
 
 class Crowd:
     """So many dead containers and unused images on a node; half of the first containers are of pods
-    that are gone, and all that are made anew."""
+    that are gone, and all that are made anew. `directory`: for the tars of the images, which come
+    back as they were."""
 
-    def __init__(self, node: RealNode, dead: int, images: int, image_bytes: int):
-        self.node, self._dead, self._images, self._image_bytes = node, dead, images, image_bytes
-        node.import_image(Image(APP, (BASE,)))
+    def __init__(
+        self, node: RealNode, dead: int, images: int, image_bytes: int, directory: Path
+    ) -> None:
+        self.node, self._dead = node, dead
+        self._tars: dict[str, ImageTar] = {}
+        self._images = {
+            f"{UNUSED}/{number}:1": random_layer(number, image_bytes) for number in range(images)
+        }
+        self._directory = directory
         self._numbers = count()
+        directory.mkdir()
+        node.import_image(Image(APP, (BASE,)))
         for number in range(PODS):
             self._add_pod(dead // PODS, gone=number < PODS // 2)
 
     def complete(self) -> None:
         """Brings back what was removed."""
-        containers, images = self._dead - len(self.containers()), self._images - len(self.unused())
-        if containers > 0:
+        if (containers := self._dead - len(self.containers())) > 0:
             self._add_pod(containers, gone=True)
-        new = [next(self._numbers) for _ in range(images)]
-        for begin in range(0, len(new), IMPORTED_AT_ONCE):
-            some = new[begin : begin + IMPORTED_AT_ONCE]
-            self.node.import_images(
-                [
-                    Image(f"{UNUSED}/{one}:1", (random_layer(one, self._image_bytes),))
-                    for one in some
-                ]
-            )
+        missing = self._images.keys() - self.unused()
+        with ThreadPoolExecutor(IMPORTED_AT_ONCE) as pool:
+            list(pool.map(self._bring_back, sorted(missing)))
+
+    def _bring_back(self, reference: str) -> None:
+        if reference not in self._tars:
+            image = Image(reference, (self._images[reference],))
+            self._tars[reference] = write_image(image, self._directory)
+        self.node.containerd.import_image(self._tars[reference], keep=True)
 
     def containers(self) -> list[str]:
         """The dead containers."""
@@ -338,5 +346,5 @@ def ring(filesystem: str, scene: Scene, runtime: str = "containerd") -> Iterator
         if filesystem == WITH_HINT:
             set_inherited_hint(str(node.mountpoint), MIB, "xfs")
         image_bytes = scene.image_bytes // (1 if crio else ON_DISK)
-        crowd = Crowd(node, scene.dead, scene.images, image_bytes)
+        crowd = Crowd(node, scene.dead, scene.images, image_bytes, directory / "images")
         yield Ring(node, crowd, scene, directory)
