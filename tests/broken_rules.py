@@ -34,10 +34,10 @@ from tests.repository import ROOT
 RINGS: tuple[tuple[str, ...], ...] = (
     ("tests/pure",),
     ("tests/simulation", "tests/sockets"),
-    ("tests/faults", "tests/drill", "tests/budgets", "tests/real_node"),
+    ("tests/faults", "tests/drill", "tests/budgets", "tests/lab", "tests/real_node"),
 )
 # they are no tests of the product
-OF_THE_TESTS = ("tests/pure/test_pages.py", "tests/pure/test_tools.py")
+OF_THE_TESTS = ("tests/pure/test_pages.py", "tests/lab/test_tools.py")
 OPTIONS = "-x -q -n 2 --dist loadfile -p no:cacheprovider"
 MADE_HERE = shutil.ignore_patterns("__pycache__", "*.egg-info")
 # at the top of the repository

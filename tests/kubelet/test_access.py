@@ -21,7 +21,6 @@ from tests.kubelet import manifests
 from tests.kubelet.api import write_kubeconfig
 from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.control_plane import kubelet_version
-from tests.kubelet.duel import MIB
 from tests.kubelet.kubelet import IMAGE_AGE_SECONDS, NODE
 from tests.kubelet.manifests import APP
 from tests.kubelet.node import (
@@ -36,6 +35,7 @@ from tests.kubelet.node import (
     token_fields,
     unused,
 )
+from tests.lab.duel import MIB
 from tests.real_node.fill import fill_bytes
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.real_node.registry import Registry

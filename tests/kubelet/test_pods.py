@@ -23,7 +23,6 @@ import pytest
 from tests.faults.proxy import Proxy
 from tests.kubelet import manifests
 from tests.kubelet.conftest import NodeMaker
-from tests.kubelet.duel import MIB, restarts
 from tests.kubelet.manifests import APP
 from tests.kubelet.node import (
     PODS,
@@ -34,6 +33,7 @@ from tests.kubelet.node import (
     purged,
     unused,
 )
+from tests.lab.duel import MIB, restarts
 from tests.nodes.faults import Hang
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import ToolError

@@ -7,9 +7,11 @@ import pytest
 from reclaim.evidence.references import ImagesInUse
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
 from reclaim.types import Image, ImageOrder, ImageRecord, Layers, Listing
-from tests.bench.regret.node import Node
-from tests.bench.regret.policies import Alone, ByCost, Reclaimd
-from tests.bench.regret.workloads import GIB, ci_fleet
+from tests.lab.bench.regret.node import Node
+from tests.lab.bench.regret.policies import Alone, ByCost, Reclaimd
+from tests.lab.bench.regret.workloads import GIB, ci_fleet
+
+pytestmark = pytest.mark.house("reclaim/images", "tests/lab/bench/regret")
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import ablate
-from tests.kubelet.bench import Program, Run, combinations, is_whole, write
-from tests.kubelet.duel import DuelRun, Event, Responder, Sample
-from tests.kubelet.matrix_page import (
+from tests.lab.bench import ablate
+from tests.lab.duel import DuelRun, Event, Responder, Sample
+from tests.lab.matrix import Program, Run, combinations, is_whole, write
+from tests.lab.matrix_page import (
     MEASURED,
     PAGE,
     PICTURE,
@@ -27,7 +27,7 @@ from tests.kubelet.matrix_page import (
     table,
 )
 
-pytestmark = pytest.mark.house("README.md", "tests/README.md", "tests/bench", "tests/kubelet")
+pytestmark = pytest.mark.house("README.md", "tests/README.md", "tests/lab")
 
 MIB = 1 << 20
 KUBELET = Program("KUBELET", Path("/opt/kubelet"), "1.36.2")
@@ -154,7 +154,7 @@ def test_only_a_whole_file_of_the_same_reclaimd_counts(tmp_path: Path) -> None:
 
 
 def test_what_the_pages_say_is_what_the_files_say() -> None:
-    """`python -m tests.kubelet.bench page` makes the table and the root page's item."""
+    """`python -m tests.lab.matrix_page` makes the table and the root page's item."""
     (shown,) = re.findall(re.escape(table([]).splitlines()[0]) + r"\n(?:\|.*\n)*", PAGE.read_text())
     assert shown == table(PUBLISHED)
     assert sentence(PUBLISHED) in ROOT_PAGE.read_text()

@@ -1,9 +1,9 @@
 """Runs every measurement and prints one table; a JSON document holds the values.
 
-`python -m tests.bench NAME …` runs only some of them. Two are not among them: `ablate`, the engine
+`python -m tests.lab.bench NAME …` runs only some of them. Two are not among them: `ablate`, the engine
 with and without each of its rules, and `regret`, a simulator of what removals cost later.
 `RECLAIMD_BENCH=short` runs a little of each, to check that it runs. A whole run of everything
-writes to `tests/bench/measured`; any other to `report`.
+writes to `tests/lab/bench/measured`; any other to `report`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from eviction.wording.explain import table
-from tests.bench import ablate
-from tests.bench.costs import at_rest, containerd_first_byte, start_up
-from tests.bench.measure import Effort, Row, effort_of
-from tests.bench.regret import compare
+from tests.lab.bench import ablate
+from tests.lab.bench.costs import at_rest, containerd_first_byte, start_up
+from tests.lab.bench.measure import Effort, Row, effort_of
+from tests.lab.bench.regret import compare
 from tests.real_node.conftest import what_is_missing
 
 MEASURED = Path(__file__).with_name("measured")

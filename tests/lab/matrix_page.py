@@ -1,4 +1,5 @@
-"""The table of the matrix, and the root page's picture and sentence, from its files.
+"""The table of the matrix, and the root page's picture and sentence, from its files: `python -m
+tests.lab.matrix_page` writes them.
 
 A cell of the table: runs with DiskPressure of all runs; the median first byte after the own mark;
 the median of the lowest point, above the kubelet's mark; how many images were left.
@@ -30,12 +31,12 @@ from eviction.drill.report.page import (
     lanes_svg,
 )
 from signals.quantity import counted, format_bytes, format_duration
-from tests.bench.measure import figure, markdown_line, put
-from tests.kubelet.duel import MIB, SAMPLE_SECONDS, Responder
+from tests.lab.bench.measure import figure, markdown_line, put
+from tests.lab.duel import MIB, SAMPLE_SECONDS, Responder
 from tests.picture import sheet
 from tests.repository import ROOT
 
-MEASURED = ROOT / "tests" / "bench" / "measured" / "matrix"
+MEASURED = ROOT / "tests" / "lab" / "bench" / "measured" / "matrix"
 PAGE = ROOT / "tests" / "README.md"
 ROOT_PAGE = ROOT / "README.md"
 PICTURE = ROOT / "config" / "pictures" / "kubelet.svg"
@@ -321,12 +322,10 @@ def _median_run(runs: Sequence[Recorded], who: Responder) -> Recorded:
     return mine[len(mine) // 2]
 
 
-def write_page(directory: Path) -> None:
+def write_page() -> None:
     """Puts the table into the tests' page in place of the one that is there, and writes the
-    picture. ValueError if there are no files, or a page has nothing like it."""
-    runs = read_all(directory)
-    if not runs:
-        raise ValueError(f"{directory}: no files of runs (*.jsonl)")
+    picture. ValueError if a page has nothing like it."""
+    runs = read_all(MEASURED)
     put(PAGE, re.escape(markdown_line(HEAD)) + r"\n(\|.*\n)*", table(runs))
     put(ROOT_PAGE, r"\* A kubelet (.+\n)+?(?=\*)", sentence(runs))
     PICTURE.write_text(picture(runs))
@@ -373,3 +372,7 @@ def _all(runs: Sequence[Recorded], name: str) -> list[float]:
 def _by_number(name: str) -> list[tuple[str, int]]:
     """Sorts 1.10 behind 1.9."""
     return [(words, int(number or 0)) for words, number in re.findall(r"(\D*)(\d*)", name)]
+
+
+if __name__ == "__main__":
+    write_page()

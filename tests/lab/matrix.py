@@ -1,9 +1,8 @@
-"""The kubelet alone, and with reclaimd beside it, under the same fill: `python -m
-tests.kubelet.bench WHAT`.
+"""The kubelet alone, and with reclaimd beside it, under the same fill: `python -m tests.lab.matrix`.
 
-`matrix`: fills of nodes of every kubelet, runtime, filesystem and rate, each with every responder,
-a file a run. May be stopped and started again. `page` makes the table of the tests' page, and the
-root page's picture and sentence, from such files.
+Fills nodes of every kubelet, runtime, filesystem and rate, each with every responder, a file a run.
+May be stopped and started again. `tests.lab.matrix_page` makes table, picture and sentence of such
+files.
 
 Each round has every combination once, in a new order, with the responders of one combination one
 after another, so that a slow hour of the machine meets all alike. A run is a process of its own,
@@ -43,7 +42,7 @@ from typing import Any
 import psutil
 
 from tests.kubelet.control_plane import ControlPlane, program, what_is_missing
-from tests.kubelet.duel import (
+from tests.lab.duel import (
     IMAGEFS_PERCENT,
     IMAGES,
     MARGIN_PERCENT,
@@ -57,7 +56,7 @@ from tests.kubelet.duel import (
     Sample,
     duel,
 )
-from tests.kubelet.matrix_page import MEASURED, Recorded, read_all, table, write_page
+from tests.lab.matrix_page import MEASURED, Recorded, read_all, table
 from tests.own_machine import entered
 from tests.real_node.loopfs import MAKE, ToolError, find_tool, run_tool
 from tests.real_node.oci import ImageTar, write_images
@@ -297,7 +296,7 @@ def combinations(
         for rate in rates_mib
     ]
     for number in range(1, rounds + 1):
-        shuffled = random.Random(number).sample(nodes, len(nodes))  # noqa: S311 - the same order each time, no secret
+        shuffled = random.Random(number).sample(nodes, len(nodes))
         for place, node in enumerate(shuffled):
             first = (place + number) % len(responders)
             for responder in (*responders[first:], *responders[:first]):
@@ -428,9 +427,6 @@ def _rounded(value: object) -> object:
 def main(arguments: Sequence[str]) -> int:
     """Runs it. Returns 1 if something could not be run, 2 for programs that are none."""
     asked = _parser().parse_args(arguments)
-    if asked.what == "page":
-        write_page(asked.into)
-        return 0
     try:
         kubelets = [
             Program.found("KUBELET", path)
@@ -464,8 +460,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.kubelet.bench")
-    parser.add_argument("what", choices=("matrix", "page"))
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.matrix")
     add = partial(parser.add_argument, action="append", metavar="PATH")
     add("--kubelet", help="may be repeated (KUBELET, or that on PATH)")
     add(

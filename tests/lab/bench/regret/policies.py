@@ -35,8 +35,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reclaim.images.order import Candidate, by_cost
-from tests.bench.regret.node import MARK, RELIEVED, Node, Policy
-from tests.bench.regret.workloads import DAY, Trace
+from tests.lab.bench.regret.node import MARK, RELIEVED, Node, Policy
+from tests.lab.bench.regret.workloads import DAY, Trace
 
 LIBRARY = "libcachesim"
 

@@ -1,8 +1,8 @@
 """Compares orders of removal by what is pulled again.
 
-    python -m tests.bench regret [--workload ci …] [--order cost …] [--nodes 9] [--to FILE] [--page]
+    python -m tests.lab.bench regret [--workload ci …] [--order cost …] [--nodes 9] [--to FILE] [--page]
 
-A run of everything goes to `tests/bench/measured` and, with `--page`, into the tests' page; any
+A run of everything goes to `tests/lab/bench/measured` and, with `--page`, into the tests' page; any
 other to `report`. The same seeds give the same figures on every machine. GDSF and LHD need `pip
 install '.[test,bench]'`, in an environment without `dev`: libcachesim's botocore and kubernetes
 want different versions of python-dateutil.
@@ -28,16 +28,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.bench.measure import effort_of, figure, markdown_line, put
-from tests.bench.regret.bound import least_bytes_again
-from tests.bench.regret.node import Figures, Node
-from tests.bench.regret.policies import POLICIES
-from tests.bench.regret.workloads import GIB, WORKLOADS
+from tests.lab.bench.measure import effort_of, figure, markdown_line, put
+from tests.lab.bench.regret.bound import least_bytes_again
+from tests.lab.bench.regret.node import Figures, Node
+from tests.lab.bench.regret.policies import POLICIES
+from tests.lab.bench.regret.workloads import GIB, WORKLOADS
 from tests.repository import ROOT
 
 NODES, FIRST_SEED = 9, 100  # on smaller seeds the order was made, so they are no test of it
 REPORT = Path("report/regret.json")
-MEASURED = ROOT / "tests" / "bench" / "measured" / "regret.json"
+MEASURED = ROOT / "tests" / "lab" / "bench" / "measured" / "regret.json"
 PAGE = ROOT / "tests" / "README.md"
 HEAD = markdown_line(("Order", *WORKLOADS))
 NAMES = {
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser(nodes: int) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.bench regret", description=__doc__.partition("\n")[0]
+        prog="python -m tests.lab.bench regret", description=__doc__.partition("\n")[0]
     )
     parser.add_argument("--workload", action="append", choices=WORKLOADS)
     parser.add_argument("--order", action="append", choices=POLICIES)

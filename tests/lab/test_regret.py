@@ -1,5 +1,5 @@
 """The simulator of what removals cost: what a start needs, what a removal frees, when the kubelet
-and a policy act; its layers, which are those of the study that `tests.bench.regret.catalogue`
+and a policy act; its layers, which are those of the study that `tests.lab.bench.regret.catalogue`
 names; its bound, below which no order comes; and that the page shows what the file says."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from random import Random
 
 import pytest
 
-from tests.bench.regret.bound import least_bytes_again
-from tests.bench.regret.catalogue import (
+from tests.lab.bench.regret.bound import least_bytes_again
+from tests.lab.bench.regret.catalogue import (
     LARGEST_LAYER,
     MB,
     Catalogue,
@@ -23,10 +23,10 @@ from tests.bench.regret.catalogue import (
     layer_size,
     zipf,
 )
-from tests.bench.regret.compare import HEAD, MEASURED, PAGE, Results, shown_in, table
-from tests.bench.regret.node import Node
-from tests.bench.regret.policies import POLICIES, Alone, Offline, Reclaimd
-from tests.bench.regret.workloads import (
+from tests.lab.bench.regret.compare import HEAD, MEASURED, PAGE, Results, shown_in, table
+from tests.lab.bench.regret.node import Node
+from tests.lab.bench.regret.policies import POLICIES, Alone, Offline, Reclaimd
+from tests.lab.bench.regret.workloads import (
     GIB,
     WORKLOADS,
     Start,
@@ -36,7 +36,7 @@ from tests.bench.regret.workloads import (
 )
 from tests.rows import rows
 
-pytestmark = pytest.mark.house("tests/README.md", "tests/bench")
+pytestmark = pytest.mark.house("tests/README.md", "tests/lab/bench")
 LIBRARY = ("GDSF", "LHD")
 TURNS = " ".join(f"{number * 1000}:{number % 2}" for number in range(100))
 
@@ -233,7 +233,7 @@ def test_a_new_version_shares_what_is_below_the_instruction_that_changed() -> No
 
 @pytest.mark.skipif(not MEASURED.exists(), reason="no run is published")
 def test_the_page_shows_what_was_measured() -> None:
-    """`python -m tests.bench regret --page` makes it."""
+    """`python -m tests.lab.bench regret --page` makes it."""
     results = Results.read(MEASURED)
     (shown,) = re.findall(shown_in(re.escape(HEAD)), PAGE.read_text())
     assert shown == table(results)

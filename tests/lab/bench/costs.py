@@ -21,9 +21,9 @@ from typing import Any
 
 from signals.types import FilesystemRole, FsLayout, Signal
 from tests.background import Background
-from tests.bench.fills import FillKind
-from tests.bench.measure import Effort, Row
-from tests.bench.ring import SCENES, Ring, StartResponder, ring
+from tests.lab.bench.fills import FillKind
+from tests.lab.bench.measure import Effort, Row
+from tests.lab.bench.ring import SCENES, Ring, StartResponder, ring
 from tests.nodes.small_node import MIB, SmallNode
 from tests.ports import free_port
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd

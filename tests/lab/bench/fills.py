@@ -45,7 +45,7 @@ def fill(kind: FillKind, directory: Path, bytes_a_second: int, most_bytes: int) 
     step = file_bytes if kind is FillKind.AT_ONCE else max(4096, bytes_a_second // STEPS_PER_SECOND)
     directory.mkdir(parents=True)
     numbers = map(str, (bytes_a_second, file_bytes, step, most_bytes))
-    command = [sys.executable, "-m", "tests.bench.fills", str(directory), *numbers]
+    command = [sys.executable, "-m", "tests.lab.bench.fills", str(directory), *numbers]
     return Fill(directory, subprocess.Popen(command, stdin=subprocess.DEVNULL))
 
 
@@ -54,7 +54,7 @@ def other_writers(directory: Path, count: int) -> Iterator[Callable[[], float | 
     """So many processes that each overwrite a file of their own until the `with` block ends. What
     it gives says how many MiB a second each has got to the disk so far; None if there are none."""
     directory.mkdir()
-    command = [sys.executable, "-m", "tests.bench.fills"]
+    command = [sys.executable, "-m", "tests.lab.bench.fills"]
     began = time.monotonic()
     files = [directory / str(number) for number in range(count)]
     writers = [subprocess.Popen([*command, str(file)]) for file in files]

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tests.bench.regret.workloads import MIB, Start, Trace
+from tests.lab.bench.regret.workloads import MIB, Start, Trace
 
 RATE = 150 * MIB
 """Bytes a second that a pull or a container writes."""

@@ -22,12 +22,12 @@ from operator import attrgetter
 from pathlib import Path
 
 from tests.background import Background
-from tests.bench import ring
 from tests.kubelet import manifests
 from tests.kubelet.api import ApiError
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import KubeletSettings
 from tests.kubelet.node import GIB, KubeletNode, kubelet_node
+from tests.lab.bench import ring
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import available_bytes, capacity_bytes
 from tests.real_node.oci import BASE, Image, ImageTar, random_layer
