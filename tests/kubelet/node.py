@@ -32,7 +32,7 @@ from tests.real_node.oci import BASE, Image, ImageTar, random_layer, write_image
 from tests.real_node.runtime import SANDBOX_IMAGE, ContainerRuntime
 from tests.reclaimd_process import answer, reclaimd, write_configuration
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 INFO_SOCKET = Path("/run/crio/crio.sock")
 PODS = "/api/v1/namespaces/default/pods"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -99,12 +99,13 @@ class KubeletNode:
     def statuses(self, *names: str) -> dict[str, list[Any]]:
         """Of each pod: its phase, and of each container its restarts and when it began and
         ended."""
-        found, kinds = {}, ("initContainerStatuses", "containerStatuses")
+        found = {}
         for name in names:
-            status = self.api.get(f"{PODS}/{name}")["status"]
-            containers = [each for kind in kinds for each in status.get(kind, ())]
-            of_each = [[each["name"], each["restartCount"], each["state"]] for each in containers]
-            found[name] = [status["phase"], of_each]
+            pod = self.api.get(f"{PODS}/{name}")
+            of_each = [
+                [each["name"], each["restartCount"], each["state"]] for each in containers_of(pod)
+            ]
+            found[name] = [pod["status"]["phase"], of_each]
         return found
 
     def conditions(self) -> dict[str, bool]:
@@ -149,6 +150,17 @@ def purged(file: str, command: Sequence[str] = PURGE) -> Any:
     record = answer(done)
     assert {each["result"] for each in record["removals"]} <= {"removed", "already_gone"}, record
     return record
+
+
+def containers_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """The statuses of a pod's containers, init containers first."""
+    status = pod["status"]
+    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+
+
+def restarts(pod: dict[str, Any]) -> int:
+    """How often containers of a pod have been started again."""
+    return sum(each["restartCount"] for each in containers_of(pod))
 
 
 def unused(count: int, size_bytes: int, first: int = 0) -> list[Image]:

@@ -24,6 +24,7 @@ from tests.kubelet.control_plane import kubelet_version
 from tests.kubelet.kubelet import IMAGE_AGE_SECONDS, NODE
 from tests.kubelet.manifests import APP
 from tests.kubelet.node import (
+    MIB,
     PODS,
     RBAC,
     KubeletNode,
@@ -35,7 +36,6 @@ from tests.kubelet.node import (
     token_fields,
     unused,
 )
-from tests.lab.duel import MIB
 from tests.real_node.fill import fill_bytes
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.real_node.registry import Registry

@@ -37,8 +37,8 @@ from tests.kubelet.api import Api, Kubectl
 from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.control_plane import ControlPlane, found
 from tests.kubelet.kubelet import IMAGE_AGE_SECONDS, NODE
-from tests.kubelet.node import KubeletNode, unused
-from tests.lab.duel import MIB, Sampler
+from tests.kubelet.node import MIB, KubeletNode, unused
+from tests.lab.bench.ring import Sampler
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import capacity_bytes, find_tool, run_tool
 from tests.real_node.oci import ImageTar

@@ -25,15 +25,16 @@ from tests.kubelet import manifests
 from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.manifests import APP
 from tests.kubelet.node import (
+    MIB,
     PODS,
     PURGE,
     PURGE_SECONDS,
     KubeletNode,
     kubelet_fields,
     purged,
+    restarts,
     unused,
 )
-from tests.lab.duel import MIB, restarts
 from tests.nodes.faults import Hang
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import ToolError

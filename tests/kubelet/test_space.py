@@ -22,8 +22,8 @@ from tests.kubelet.api import Api
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import CONTAINER_LOG_LINKS, KubeletSettings
 from tests.kubelet.manifests import APP
-from tests.kubelet.node import GIB, PODS, KubeletNode, kubelet_fields, kubelet_node, unused
-from tests.lab.duel import MIB, Responder, duel
+from tests.kubelet.node import GIB, MIB, PODS, KubeletNode, kubelet_fields, kubelet_node, unused
+from tests.lab.duel import Responder, duel
 from tests.real_node.crio import crio_program
 from tests.real_node.fill import fill_bytes
 from tests.real_node.oci import BASE, Image, random_layer

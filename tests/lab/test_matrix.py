@@ -1,20 +1,20 @@
-"""The matrix of fills beside a kubelet: its order, its files, and that the page's
-table is what the files say.
-"""
+"""The matrix of fills beside a kubelet: which runs it makes, how a run is kept, what counts as made;
+and that the pages and their picture show what the files say."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
-from collections import Counter
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from tests.kubelet.node import MIB
 from tests.lab.bench import ablate
-from tests.lab.duel import DuelRun, Event, Responder, Sample
-from tests.lab.matrix import Program, Run, combinations, is_whole, write
+from tests.lab.duel import DuelRun, Event, Responder
+from tests.lab.matrix import all_runs, is_whole, thinned, write
 from tests.lab.matrix_page import (
     MEASURED,
     PAGE,
@@ -29,161 +29,85 @@ from tests.lab.matrix_page import (
 
 pytestmark = pytest.mark.house("README.md", "tests/README.md", "tests/lab")
 
-MIB = 1 << 20
-KUBELET = Program("KUBELET", Path("/opt/kubelet"), "1.36.2")
-RUNTIMES = [
-    Program("CONTAINERD", Path(f"/opt/{version}/containerd"), version)
-    for version in ("1.6.20", "2.1.9")
-]
-ROUNDS, RATES_MIB = 3, (20, 100)
 PUBLISHED = read_all(MEASURED)
+FILESYSTEMS = ("ext4", "xfs", "btrfs")
+WITH_RECLAIMD = min(MEASURED.glob("*_reclaimd_*"), key=lambda file: file.stat().st_size)
 
 
-def all_runs() -> list[Run]:
-    """Two runtimes, two filesystems, two rates, three rounds."""
-    return list(
-        combinations([KUBELET], RUNTIMES, ["ext4", "xfs"], RATES_MIB, list(Responder), ROUNDS)
-    )
-
-
-def a_run(responder: Responder = Responder.RECLAIMD) -> DuelRun:
-    """One that ended well."""
-    return DuelRun(
-        rate_mib=100,
-        responder=responder,
-        runtime="containerd 1.6.20",
-        capacity_bytes=6000 * MIB,
-        mark_bytes=900 * MIB,
-        own_mark_bytes=1200 * MIB,
-        fill_bytes=1267 * MIB,
-        pressure=responder != Responder.RECLAIMD,
-        evicted=(),
-        crossed_seconds=2.0,
-        first_freed_seconds=0.05,
-        lowest_bytes=1100 * MIB,
-        below_mark_seconds=0.0,
-        images_before=31,
-        images_left=15,
-        restarted=(),
-        idle_share=0.5,
-        stolen_share=0.0,
-        samples=(
-            Sample(0.01, 50, 0),
-            Sample(0.02, 30, 1),
-            Sample(0.09, 40, 1),
-            Sample(0.11, 30, 1),
-            Sample(0.31, 20, 2),
-        ),
-        events=(Event(0.0, "fill", "begins"),),
-    )
-
-
-def header(responder: Responder = Responder.RECLAIMD, **fields: object) -> dict[str, object]:
-    """What the table and the resumption read of a header."""
-    machine = {"processors": 2}
-    node = {
-        "kubelet": "1.36.2",
-        "runtime": "containerd 1.6.20~ds1",
-        "filesystem": "ext4",
-        "rate_mib": 100,
-    }
-    return {
-        **node,
-        "responder": responder,
-        "reclaimd": "0123abcd",
-        "kernel": "6.18",
-        "machine": machine,
-        **fields,
-    }
-
-
-def test_each_round_has_every_combination_once() -> None:
-    """So that a slow hour meets all alike; and each run has a file of its own."""
-    runs = all_runs()
-    size = len(runs) // ROUNDS
-    rounds = [runs[number * size : (number + 1) * size] for number in range(ROUNDS)]
-    assert [{run.number for run in each} for each in rounds] == [{1}, {2}, {3}]
-    assert len({run.name for run in runs}) == len(runs) == 2 * 2 * 2 * 2 * 3
-    orders = [[run.name.rsplit("_", 2)[0] for run in each] for each in rounds]
-    assert sorted(orders[0]) == sorted(orders[1]) == sorted(orders[2])
-    assert orders[0] != orders[1] != orders[2]
-
-
-def test_the_responders_of_one_node_come_one_after_another_and_each_comes_first() -> None:
-    """What is compared is measured within minutes, and being the first of two favours nobody."""
-    runs = all_runs()
+def test_each_round_has_every_fill_once_and_what_is_compared_comes_one_after_another() -> None:
+    """In a new order, so that a slow hour meets all alike; being the first of two favours nobody;
+    each run has a file of its own."""
+    runs = list(all_runs("node", FILESYSTEMS, 100, 4))
     pairs = list(zip(runs[::2], runs[1::2], strict=True))
-    for pair in pairs:
-        assert len({(run.runtime, run.filesystem, run.rate_mib, run.number) for run in pair}) == 1
-        assert {run.responder for run in pair} == set(Responder)
-    assert set(Counter(first.responder for first, _ in pairs).values()) == {12}
+    assert all(one.filesystem == other.filesystem for one, other in pairs)
+    orders = [tuple(one.filesystem for one, _ in pairs[at : at + 3]) for at in range(0, 12, 3)]
+    assert {tuple(sorted(order)) for order in orders} == {tuple(sorted(FILESYSTEMS))}
+    assert len({*orders}) > 1
+    assert len({run.file(Path()) for run in runs}) == len(runs) == 2 * 3 * 4
+    assert [one.responder for one, _ in pairs].count(Responder.NOBODY) == 6
 
 
-def test_a_run_is_written_whole_and_read_back(tmp_path: Path) -> None:
-    """With the lowest reading of each tenth of a second, but what says the same again. Nothing of
-    another name is left."""
-    write(tmp_path / "a.jsonl", header(), a_run())
-    (recorded,) = read_all(tmp_path)
+def test_a_run_is_written_as_it_is_read(tmp_path: Path) -> None:
+    """Every one that is published; nothing of another name is left."""
+    names = {each.name for each in dataclasses.fields(DuelRun)}
+    for recorded in PUBLISHED:
+        summary = {name: each for name, each in recorded.summary.items() if name in names}
+        events = tuple(Event(**each) for each in recorded.events)
+        run = DuelRun(**summary, samples=tuple(recorded.samples), events=events)
+        write(tmp_path / "a.jsonl", recorded.head, run)
+        assert read_all(tmp_path) == [
+            dataclasses.replace(recorded, summary=summary, samples=thinned(recorded.samples))
+        ]
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
-    assert recorded.head == header()
-    assert recorded.samples == [(0.02, 30, 1), (0.31, 20, 2)]
-    assert recorded.events == [{"at": 0.0, "whose": "fill", "what": "begins"}]
-    assert recorded.summary["lowest_bytes"] == 1100 * MIB
+
+
+def test_the_lowest_reading_of_each_tenth_of_a_second_is_kept_unless_it_says_the_same_again() -> (
+    None
+):
+    """The second tenth has what the first one had."""
+    readings = [(0.01, 50, 0), (0.02, 30, 1), (0.09, 40, 1), (0.11, 30, 1), (0.31, 20, 2)]
+    assert thinned(readings) == [(0.02, 30, 1), (0.31, 20, 2)]
 
 
 def test_only_a_whole_file_of_the_same_reclaimd_counts(tmp_path: Path) -> None:
-    """What was cut off anywhere is run again, and what another commit has run; the
-    kubelet alone has no commit.
-    """
-    file = tmp_path / "a.jsonl"
-    assert not is_whole(file, "0123abcd")
-    write(file, header(), a_run())
-    assert is_whole(file, "0123abcd")
-    assert not is_whole(file, "4567abcd")
-    lines = file.read_text().splitlines(keepends=True)
+    """What was cut off anywhere is made again, and what another commit has made; the kubelet alone
+    has no commit."""
+    file, commit = tmp_path / "a.jsonl", Recorded.read(WITH_RECLAIMD).head["reclaimd"]
+    assert not is_whole(file, commit)
+    assert is_whole(WITH_RECLAIMD, commit)
+    assert not is_whole(WITH_RECLAIMD, "4567abcd")
+    lines = WITH_RECLAIMD.read_text().splitlines(keepends=True)
     for count, characters in product(range(len(lines)), (0, 7)):
         file.write_text("".join(lines[:count]) + lines[count][:characters])
-        assert not is_whole(file, "0123abcd"), (count, characters)
+        assert not is_whole(file, commit), (count, characters)
         with pytest.raises(ValueError, match=r"a\.jsonl"):
             Recorded.read(file)
-    write(file, header(Responder.NOBODY, reclaimd=None), a_run(Responder.NOBODY))
-    assert is_whole(file, "4567abcd")
+    assert all(is_whole(alone, "4567abcd") for alone in MEASURED.glob("*_nobody_*"))
 
 
 # ---- what is published
 
 
 def test_what_the_pages_say_is_what_the_files_say() -> None:
-    """`python -m tests.lab.matrix_page` makes the table and the root page's item."""
+    """`python -m tests.lab.matrix_page` makes the table, the root page's item and the picture; the
+    other item is of the fills of a large disk, with no rule left out."""
     (shown,) = re.findall(re.escape(table([]).splitlines()[0]) + r"\n(?:\|.*\n)*", PAGE.read_text())
     assert shown == table(PUBLISHED)
-    assert sentence(PUBLISHED) in ROOT_PAGE.read_text()
+    root_page = ROOT_PAGE.read_text()
+    assert sentence(PUBLISHED) in root_page
+    assert ablate.sentence(json.loads((MEASURED.parent / "large.json").read_text())) in root_page
+    assert PICTURE.read_text() == picture(PUBLISHED)
 
 
-def test_the_root_page_says_of_fills_what_their_file_says() -> None:
-    """Those of a large disk, with no rule left out."""
-    fills = json.loads((MEASURED.parent / "large.json").read_text())
-    assert ablate.sentence(fills) in ROOT_PAGE.read_text()
-
-
-@pytest.mark.skipif(not PUBLISHED, reason="no run is published")
-def test_published_runs_agree_with_the_picture_and_with_themselves() -> None:
+def test_published_runs_agree_with_themselves() -> None:
     """The lowest point of each is among its samples; none has paths of the machine; all are small;
     those on one filesystem are of one commit."""
-    assert PICTURE.read_text() == picture(PUBLISHED)
     assert sum(file.stat().st_size for file in MEASURED.glob("*.jsonl")) < 2 * MIB
-    ran = {
-        (recorded.head["filesystem"], recorded.head["reclaimd"])
-        for recorded in PUBLISHED
-        if recorded.head["reclaimd"]
-    }
-    assert len(dict(ran)) == len(ran)
-    assert not any(commit.endswith("-changed") for _, commit in ran)
-    for recorded in PUBLISHED:
-        assert (
-            min(available for _, available, _ in recorded.samples)
-            == recorded.summary["lowest_bytes"]
-        ), recorded.node
-        assert not re.search(
-            r"/(tmp|opt|srv|root|home)\b", json.dumps([recorded.head, recorded.events])
-        ), recorded.node
+    ran = {(run.head["filesystem"], run.head["reclaimd"]) for run in PUBLISHED}
+    commits = {pair for pair in ran if pair[1]}
+    assert len(dict(commits)) == len(commits)
+    assert not any(commit.endswith("-changed") for _, commit in commits)
+    for run in PUBLISHED:
+        assert min(left for _, left, _ in run.samples) == run.summary["lowest_bytes"], run.node
+        told = json.dumps([run.head, run.events])
+        assert not re.search(r"/(tmp|opt|srv|root|home)\b", told), run.node
