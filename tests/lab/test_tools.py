@@ -147,6 +147,7 @@ def test_commands_are_read_with_what_they_print_and_written_anew_as_short(tmp_pa
                                     | a line                               |      | something, though nothing is shown
                                     |                                      |      | an empty line, though nothing is shown
     head / … / b / c / … / tail     | head / a / b / c / d / tail          | yes  | lines between two … follow each other
+    head / … / b / c / … / tail     | head / a / b / x / b / c / d / tail  | yes  | where all of them are
     head / … / b / c / … / tail     | head / a / x / b / c / d / tail      | yes  | somewhere
     head / … / b / c / … / tail     | head / a / b / x / c / d / tail      |      | something between them
     head / … / b / c / … / tail     | head / a / c / b / d / tail          |      | the other way round
