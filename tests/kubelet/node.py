@@ -87,6 +87,13 @@ class KubeletNode:
         if phases:
             self.wait_for_phase(pod["metadata"]["name"], *phases)
 
+    def create_all(self, phase: str, *pods: dict[str, Any]) -> None:
+        """Makes pods, and waits until each is in this phase. TimeoutError."""
+        for pod in pods:
+            self.create(pod)
+        for pod in pods:
+            self.wait_for_phase(pod["metadata"]["name"], phase)
+
     def phase(self, name: str) -> str:
         """The phase of a pod."""
         return str(self.api.get(f"{PODS}/{name}")["status"].get("phase", ""))
@@ -212,11 +219,12 @@ def allow_get(
     return take_back
 
 
-def token_fields(node: KubeletNode, token: str) -> dict[str, Any]:
-    """The fields of a configuration of reclaimd that asks the kubelet with this token."""
+def token_fields(node: KubeletNode, *resources: str) -> dict[str, Any]:
+    """The fields of a configuration of reclaimd that asks the kubelet as a new service account,
+    which may `get` these resources."""
     file = node.disk.parent / f"token-{secrets.token_hex(4)}"
     file.touch(mode=0o600)
-    file.write_text(token + "\n")
+    file.write_text(service_account(node, *resources) + "\n")
     return {**endpoint_fields(node), "kubeletTokenFile": str(file)}
 
 
@@ -229,7 +237,7 @@ def certificate_fields(node: KubeletNode, name: str, group: str) -> dict[str, An
 
 def kubelet_fields(node: KubeletNode) -> dict[str, Any]:
     """The same, with whatever is allowed to: for tests that are not about the access."""
-    return token_fields(node, service_account(node, "nodes/pods", "nodes/proxy"))
+    return token_fields(node, "nodes/pods", "nodes/proxy")
 
 
 def endpoint_fields(node: KubeletNode) -> dict[str, str]:

@@ -32,7 +32,6 @@ from tests.kubelet.node import (
     certificate_fields,
     kubelet_fields,
     purged,
-    service_account,
     token_fields,
     unused,
 )
@@ -93,16 +92,13 @@ def finished(make_node: NodeMaker) -> KubeletNode:
     ]
     made.import_images([Image(APP, (BASE,)), *own])
     made.create(manifests.running("serves", APP), "Running")
-    for name in FINISHED:
-        made.create(manifests.completed(name, image_of(name)))
-    for name in FINISHED:
-        made.wait_for_phase(name, "Succeeded")
+    made.create_all("Succeeded", *(manifests.completed(name, image_of(name)) for name in FINISHED))
     return made
 
 
 def with_token_for(resource: str) -> Access:
     """A service account that may get this resource."""
-    return lambda node: token_fields(node, service_account(node, resource))
+    return lambda node: token_fields(node, resource)
 
 
 def with_certificate(node: KubeletNode) -> dict[str, Any]:
@@ -155,10 +151,11 @@ def test_a_static_pod_that_has_finished_does_not_run_again(make_node: NodeMaker)
 # ---- by default: `kubeletEndpoint: auto`
 
 
-def finding(file: str) -> dict[str, Any]:
-    """What doctor says of asking the kubelet; empty if nothing is wrong."""
-    findings = json.loads(reclaimd("doctor", "--config", file, "-o", "json").stdout)["findings"]
-    return next((each for each in findings if each["check"] == "kubelet-list"), {})
+def finding(file: str, check: str = "kubelet-list") -> dict[str, Any]:
+    """What a check of doctor found, as a rule that of asking the kubelet; empty if nothing is
+    wrong."""
+    findings = answer(reclaimd("doctor", "--config", file, "-o", "json"))["findings"]
+    return next((each for each in findings if each["check"] == check), {})
 
 
 def by_default(node: KubeletNode, **fields: str) -> str:
@@ -242,7 +239,7 @@ def as_read(node: KubeletNode, *resources: str) -> tuple[dict[str, Any], str]:
     """`reclaimd config`, asking the kubelet as a service account that may get
     these resources; its warnings.
     """
-    access = token_fields(node, service_account(node, *resources))
+    access = token_fields(node, *resources)
     file = node.configured(kubeletConfigDir=str(node.kubelet.drop_ins), **access)
     done = reclaimd("config", "--config", file, "-o", "json")
     assert done.returncode == 0, done.stderr
@@ -385,10 +382,11 @@ class PulledNode:
         serves = manifests.container("serves", reference, imagePullPolicy="IfNotPresent")
         self.node.create(manifests.pod(name, serves), "Running")
 
-    def configuration(self, **fields: object) -> str:
+    def configuration(self) -> str:
         """A configuration for this node, without pressure."""
-        given = {"stateFile": str(self.state), "evictionHard": OFF, "imageMinimumGCAge": "0s"}
-        return self.node.configured(**{**given, **fields})
+        return self.node.configured(
+            stateFile=str(self.state), evictionHard=OFF, imageMinimumGCAge="0s"
+        )
 
     def id_of(self, reference: str) -> str:
         """The id of an image."""
@@ -419,26 +417,16 @@ class PulledNode:
 
         self.node.api.wait("they and their containers are gone", are_gone, 180.0)
 
-    @property
-    def records(self) -> Path:
-        """Where the kubelet keeps its records."""
-        return self.node.kubelet.root / "image_manager" / "pulled"
-
     def recorded(self) -> set[str]:
         """The images of the records, as the runtime has answered to their pulls."""
-        return {json.loads(path.read_text())["imageRef"] for path in self.records.iterdir()}
+        records = self.node.kubelet.root / "image_manager" / "pulled"
+        return {json.loads(path.read_text())["imageRef"] for path in records.iterdir()}
 
-    def planned(self, **fields: object) -> dict[str, tuple[str, str]]:
+    def planned(self) -> dict[str, tuple[str, str]]:
         """Verdict and reason of each image by its name, those that go first and in their order."""
-        file = self.configuration(**fields)
-        found = answer(reclaimd("plan", "--config", file, "-o", "json"))
+        found = answer(reclaimd("plan", "--config", self.configuration(), "-o", "json"))
         images = [each for each in (*found["removals"], *found["kept"]) if each["kind"] == "image"]
         return {each["name"]: (each["verdict"], each["reason"]) for each in images}
-
-    def findings(self) -> dict[str, dict[str, Any]]:
-        """What doctor finds, by check."""
-        found = answer(reclaimd("doctor", "--config", self.configuration(), "-o", "json"))
-        return {each["check"]: each for each in found["findings"]}
 
     def reclaim(self, more: int) -> tuple[list[str], str]:
         """Until so many bytes more are available: the names of what went, and how it ended."""
@@ -474,18 +462,13 @@ def test_side_loaded_images_go_last_and_pulled_ones_as_ever(pulled: PulledNode) 
     """
     assert len(pulled.recorded()) == 2
     pulled.is_seen(SIDE)
-    found = pulled.findings()["images-not-pulled"]
-    assert found["level"] == "note"
-    assert found["evidence"].endswith(f"images: 1: {SIDE}"), found
+    told = finding(pulled.configuration(), "images-not-pulled")["evidence"]
+    assert told.endswith(f"images: 1: {SIDE}")
     pulled.leave("went", "side")
-    by_default = pulled.planned()
-    went, serves = pulled.name("went"), pulled.name("serves")
-    assert (by_default[SIDE], by_default[went], by_default[SPARE]) == (GOES_LAST, UNUSED, UNUSED)
-    assert by_default[serves][1] == "in_use"
-    assert [name for name, (verdict, _) in by_default.items() if verdict == "remove"][-1] == SIDE
-    assert pulled.planned(keepImagesNotPulled=True)[SIDE] == ("keep", "not_pulled")
-    assert pulled.planned(keepImagesNotPulled=False)[SIDE] == UNUSED
-
+    planned, went = pulled.planned(), pulled.name("went")
+    assert (planned[SIDE], planned[went], planned[SPARE]) == (GOES_LAST, UNUSED, UNUSED)
+    assert planned[pulled.name("serves")][1] == "in_use"
+    assert [name for name, (verdict, _) in planned.items() if verdict == "remove"][-1] == SIDE
     names, reason = pulled.reclaim(MIB)
     assert SIDE not in names
     assert "had not pulled" not in reason
@@ -494,10 +477,9 @@ def test_side_loaded_images_go_last_and_pulled_ones_as_ever(pulled: PulledNode) 
     assert reason.endswith(
         "nothing else was enough, so 1 image went that the kubelet had not pulled"
     )
-    findings = pulled.findings()
-    assert "images-not-pulled" not in findings
     # nobody prunes that of `went`
-    assert findings["pull-records"]["evidence"].startswith("1 of 2 records")
+    told = finding(pulled.configuration(), "pull-records")["evidence"]
+    assert told.startswith("1 of 2 records")
 
 
 def test_records_that_the_kubelet_prunes_make_no_image_side_loaded(pulled: PulledNode) -> None:
@@ -516,18 +498,5 @@ def test_records_that_the_kubelet_prunes_make_no_image_side_loaded(pulled: Pulle
     node.api.wait("the records are pruned", lambda: serves not in pulled.recorded(), 60.0)
     assert node.phase("serves") == "Running"
     pulled.is_seen(name)
-    assert "images-not-pulled" not in pulled.findings()
     pulled.leave("serves")
     assert pulled.planned()[name] == UNUSED
-
-
-def test_what_was_known_of_a_pull_outlives_its_record(pulled: PulledNode) -> None:
-    """And so does that an image was side-loaded, which no record shows any more after
-    the kubelet has collected.
-    """
-    pulled.is_seen(SIDE)
-    for path in pulled.records.iterdir():
-        path.unlink()
-    pulled.leave("went", "side")
-    found = pulled.planned()
-    assert (found[SIDE], found[pulled.name("went")]) == (GOES_LAST, UNUSED)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -115,25 +116,18 @@ def test_no_pod_runs_again_and_every_log_is_served(node: KubeletNode) -> None:
 
 
 @contextmanager
-def passes(file: str) -> Iterator[None]:
-    """One pass after another while the `with` block runs; at the end each must have succeeded."""
-    stop, failures = threading.Event(), list[BaseException]()
-
-    def work() -> None:
+def beside(*works: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Each goes on until the event is set, when the `with` block is over; what one raises is raised
+    at the end."""
+    over = threading.Event()
+    with ThreadPoolExecutor() as pool:
+        going = [pool.submit(work, over) for work in works]
         try:
-            while not stop.is_set():
-                purged(file)
-        except BaseException as failure:  # noqa: BLE001 # told on the test's own thread
-            failures.append(failure)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-    assert failures == []
+            yield
+        finally:
+            over.set()
+        for each in going:
+            each.result()
 
 
 def traces(node: KubeletNode) -> set[str]:
@@ -176,7 +170,12 @@ def test_what_pods_deleted_by_force_leave_goes_once_the_kubelet_has_let_go_of_th
         assert not {name for name in names if FORCED[0] in name or name in (OWN, APP)}
         assert traces(node) == held
         node.kubelet.start()
-    with passes(file):
+
+    def passes(over: threading.Event) -> None:
+        while not over.is_set():
+            purged(file)
+
+    with beside(passes):
         if kubelet == "goes on":
             force_delete()
         node.api.wait("nothing is left of them", lambda: traces(node) == set(), 90.0)
@@ -242,8 +241,7 @@ def test_what_the_kubelet_said_before_it_was_killed_holds_and_the_next_pass_does
     """Containers of terminated pods, with the kubelet's list: those go by the list of the
     beginning; the sandboxes, for which a new list is read, stay until the kubelet answers again."""
     names = [f"finished-{number}" for number in range(6)]
-    for name in names:
-        node.create(manifests.completed(name, APP), "Succeeded")
+    node.create_all("Succeeded", *(manifests.completed(name, APP) for name in names))
     before, held, asking = node.statuses(*SETTLED, *names), node.runtime.cri, kubelet_fields(node)
 
     def sandboxes() -> set[str]:
@@ -327,42 +325,32 @@ def test_no_image_vanishes_while_a_pod_is_being_made(make_node: NodeMaker, count
         for number in range(30)
     ]
     node.import_images(images)
-    file, choice, stop, purges = node.configured(), random.Random(1), threading.Event(), 0  # noqa: S311 # a repeatable order, no secret
+    file, choice = node.configured(), random.Random(1)  # noqa: S311 # a repeatable order, no secret
 
-    def purge_on() -> None:
-        nonlocal purges
-        while not stop.is_set():
+    def purge_on(over: threading.Event) -> None:
+        while not over.is_set():
             reclaimd(*PURGE, "--config", file, timeout_seconds=PURGE_SECONDS)
-            purges += 1
 
-    def bring_back() -> None:
-        while not stop.wait(3.0):  # as pulls would
+    def bring_back(over: threading.Event) -> None:
+        while not over.wait(3.0):  # as pulls would
             # removed again before it was whole or shown
             with contextlib.suppress(ContainerRuntimeError, FileNotFoundError, ToolError):
                 node.import_images(images)
-
-    threads = [threading.Thread(target=each, daemon=True) for each in (purge_on, bring_back)]
-    for thread in threads:
-        thread.start()
-    names, first = [f"storm-{number}" for number in range(count)], time.monotonic()
-    for number, name in enumerate(names, 1):
-        command = (*manifests.SHELL, "sleep 1; echo done")
-        runs = manifests.container("runs", choice.choice(images).reference, command)
-        node.create(manifests.pod(name, runs, restart="Never"))
-        time.sleep(max(first + number * EACH_SECONDS - time.monotonic(), 0.0))
 
     def ends() -> Counter[str]:
         pods = node.api.pods()
         return Counter(end_of(pods[name]) for name in names)
 
-    with contextlib.suppress(TimeoutError):  # then some have not ended, which is told
-        node.api.wait("all have ended", lambda: ends().keys() <= {"ran", "absent"}, SETTLE_SECONDS)
-    stop.set()
-    for thread in threads:
-        thread.join()
+    names, first = [f"storm-{number}" for number in range(count)], time.monotonic()
+    with beside(purge_on, bring_back):
+        for number, name in enumerate(names, 1):
+            command = (*manifests.SHELL, "sleep 1; echo done")
+            runs = manifests.container("runs", choice.choice(images).reference, command)
+            node.create(manifests.pod(name, runs, restart="Never"))
+            time.sleep(max(first + number * EACH_SECONDS - time.monotonic(), 0.0))
+        with contextlib.suppress(TimeoutError):  # then some have not ended, which is told
+            node.api.wait("all end", lambda: ends().keys() <= {"ran", "absent"}, SETTLE_SECONDS)
     found, pods = ends(), node.api.pods()
-    print(f"\nstorm: {time.monotonic() - first:.0f} s, {purges} purges, {dict(found)}")
     assert found.keys() <= {"ran", "absent"}
     assert [name for name in names if restarts(pods[name])] == []
     assert found["ran"] > 0
-    assert purges > 0

@@ -95,14 +95,11 @@ class DuelRun:
     fill_bytes: int
     pressure: bool
     evicted: tuple[str, ...]
-    crossed_seconds: float | None
-    """after the fill began, the own mark was crossed"""
     first_freed_seconds: float | None
-    """from then to the first freed byte; None if nothing was freed, or the
+    """from when the own mark was crossed to the first freed byte; None if nothing was freed, or the
     filesystem does not tell when
     """
     lowest_bytes: int
-    below_mark_seconds: float
     images_before: int
     images_left: int
     restarted: tuple[str, ...]
@@ -139,20 +136,13 @@ def crowd(node: KubeletNode) -> list[str]:
     The names of what runs.
     """
     names = [image.reference for image in USED_IMAGES]
-    runs = [f"serves-{number}" for number in range(5)]
-    for number, name in enumerate(runs):
-        node.create(manifests.running(name, names[number]))
-    for number in range(3):
-        node.create(manifests.completed(f"done-{number}", names[5 + number]))
-    for number in range(2):
-        node.create(manifests.with_init(f"prepared-{number}", names[8 + number], names[number]))
+    runs = [manifests.running(f"serves-{at}", names[at]) for at in range(5)]
+    runs += [manifests.with_init(f"prepared-{at}", names[8 + at], names[at]) for at in range(2)]
+    done = [manifests.completed(f"done-{at}", names[5 + at]) for at in range(3)]
     node.create(manifests.crashing("fails-0", names[10]))
-    runs += ["prepared-0", "prepared-1"]
-    for name in runs:
-        node.wait_for_phase(name, "Running")
-    for number in range(3):
-        node.wait_for_phase(f"done-{number}", "Succeeded")
-    return runs
+    node.create_all("Running", *runs)
+    node.create_all("Succeeded", *done)
+    return [pod["metadata"]["name"] for pod in runs]
 
 
 def duel(
@@ -192,7 +182,6 @@ def duel(
             finally:
                 fill.stop()
         own = above if responder == Responder.RECLAIMD else mark
-        crossed = sampler.crossed(own)
         pods = node.api.pods()
         version = node.runtime.cri.version()
         said += [Event(began, "fill", "begins"), Event(ended, "fill", "ends")]
@@ -217,10 +206,8 @@ def duel(
             fill_bytes=most,
             pressure=pressure.seen,
             evicted=tuple(node.evicted()),
-            crossed_seconds=None if crossed is None else crossed - began,
             first_freed_seconds=None if fstype in ACCOUNTED_SECONDS else sampler.first_freed(own),
             lowest_bytes=sampler.lowest,
-            below_mark_seconds=sampler.below(mark),
             images_before=images_before,
             images_left=len(node.runtime.cri.list_images()),
             restarted=tuple(name for name in runs if restarts(pods[name])),

@@ -135,17 +135,6 @@ def test_when_who_removes_what(
     assert asdict(node.figures) | figures == asdict(node.figures)
 
 
-@pytest.mark.parametrize("algorithm", LIBRARY)
-def test_the_librarys_orders_name_each_image_that_may_go_once(algorithm: str) -> None:
-    """Those in use stay known to it."""
-    pytest.importorskip(
-        "libcachesim", reason="libcachesim is not installed (pip install '.[test,bench]')"
-    )
-    node = replayed("x1 y1 z1", "0:0 1000:1 2000:2", algorithm)
-    assert set(node.policy.order(node, [0, 2], 0)) == {0, 2}
-    assert set(node.policy.order(node, [1], 0)) == {1}
-
-
 # ---- ours
 
 
