@@ -159,6 +159,11 @@ def purged(file: str, command: Sequence[str] = PURGE) -> Any:
     return record
 
 
+def pod_of(container: Any) -> str:
+    """The name of the pod of a container or sandbox, as the runtime lists it."""
+    return str(container.labels.get("io.kubernetes.pod.name", ""))
+
+
 def containers_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
     """The statuses of a pod's containers, init containers first."""
     status = pod["status"]

@@ -31,6 +31,7 @@ from tests.kubelet.node import (
     allow_group,
     certificate_fields,
     kubelet_fields,
+    pod_of,
     purged,
     token_fields,
     unused,
@@ -63,7 +64,7 @@ def held(node: KubeletNode) -> tuple[set[str], set[str], set[str]]:
     """The names of the pods that have a container, of those that have a sandbox, and the images."""
     cri = node.runtime.cri
     return (
-        {each.labels["io.kubernetes.pod.name"] for each in cri.list_containers()},
+        {pod_of(each) for each in cri.list_containers()},
         {each.metadata.name for each in cri.list_sandboxes()},
         cri.image_tags() - {node.runtime.sandbox_image},
     )
@@ -412,7 +413,7 @@ class PulledNode:
 
         def are_gone() -> bool:
             listed = self.node.runtime.cri.list_containers()
-            left = {each.labels.get("io.kubernetes.pod.name") for each in listed}
+            left = set(map(pod_of, listed))
             return not set(names) & (left | self.node.api.pods().keys())
 
         self.node.api.wait("they and their containers are gone", are_gone, 180.0)

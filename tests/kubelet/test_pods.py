@@ -1,5 +1,5 @@
 """What garbage collection beside a real kubelet must not disturb: no pod runs
-again, and no log is lost, whatever happens to pods, kubelet and reclaimd meanwhile.
+again, and no log is lost, whatever happens to pods and kubelet meanwhile.
 
 The kubelet finds again what a pod has done by the dead containers that the runtime still has:
 without them a completed pod would run a second time, and an init container would be repeated.
@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -32,16 +32,16 @@ from tests.kubelet.node import (
     PURGE_SECONDS,
     KubeletNode,
     kubelet_fields,
+    pod_of,
     purged,
     restarts,
     unused,
 )
 from tests.nodes.faults import Hang
-from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import ToolError
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.real_node.runtime import ContainerRuntimeError
-from tests.reclaimd_process import PROGRAM, Daemon, came_true, reclaimd
+from tests.reclaimd_process import PROGRAM, reclaimd
 
 SETTLED = ("serves", "prepared", "done", "failed", "static-127.0.0.1")
 """The pods that stay as they are; `crashing` begins again and again."""
@@ -132,13 +132,9 @@ def beside(*works: Callable[[threading.Event], None]) -> Iterator[None]:
 
 def traces(node: KubeletNode) -> set[str]:
     """What there is of the two pods and their image."""
-
-    def of_them(labels: Mapping[str, str]) -> bool:
-        return labels["io.kubernetes.pod.name"] in FORCED
-
     cri = node.runtime.cri
-    found = {f"container {each.state}" for each in cri.list_containers() if of_them(each.labels)}
-    found |= {f"sandbox {each.state}" for each in cri.list_sandboxes() if of_them(each.labels)}
+    found = {f"container {each.state}" for each in cri.list_containers() if pod_of(each) in FORCED}
+    found |= {f"sandbox {each.state}" for each in cri.list_sandboxes() if pod_of(each) in FORCED}
     found |= {f"log {path.name}" for path in node.kubelet.pod_logs.glob(f"default_{FORCED[0]}*")}
     return found | (cri.image_tags() & {OWN})
 
@@ -251,7 +247,7 @@ def test_what_the_kubelet_said_before_it_was_killed_holds_and_the_next_pass_does
         node.kubelet.kill()
         del proxy.failpoints["RemoveContainer"]
         ended()
-    left = {each.labels["io.kubernetes.pod.name"] for each in held.list_containers()}
+    left = set(map(pod_of, held.list_containers()))
     assert not left & set(names)
     assert sandboxes() >= set(names)
     node.kubelet.start()
@@ -265,36 +261,6 @@ def test_what_the_kubelet_said_before_it_was_killed_holds_and_the_next_pass_does
     crashed = crashes(node)
     node.api.wait("it crashes again", lambda: crashes(node) > crashed, 120.0)
     assert node.statuses(*before) == before
-
-
-# ---- two reclaimds
-
-
-def test_two_of_them_without_a_common_lock_do_no_harm(node: KubeletNode) -> None:
-    """Both answer one fill; each removal succeeds, or finds that the other was first. All images
-    are not enough, so neither comes too late."""
-    node.import_removable(unused(12, 8 * MIB))
-    before = node.statuses(*SETTLED)
-    mark = node.filesystem.available_bytes() - 100 * MIB
-    first, second = (
-        node.configured(
-            lockDirectory=str(node.disk.parent / lock),
-            evictionHard={"imagefs.available": str(mark)},
-            evictionMinimumReclaim={"imagefs.available": "0"},
-        )
-        for lock in ("lock", "lock-of-the-second")
-    )
-    with Daemon("--config", first) as one, Daemon("--config", second) as two:
-        fill_bytes(node.disk / "fill", mark - 400 * MIB, fast=True).wait(60.0)
-        assert came_true(lambda: bool(one.passes and two.passes))
-        assert came_true(lambda: not unused_left(node))
-    records = [*one.passes, *two.passes]
-    outcomes = [each for record in records for each in record["removals"]]
-    assert {each["result"] for each in outcomes} <= {"removed", "already_gone"}
-    assert [record["errors"] for record in records if record["errors"]] == []
-    images = {each["name"].partition(":")[0] for each in outcomes if each["kind"] == "image"}
-    assert images == {"reclaimd.test/unused"}
-    assert_as_before(node, before)
 
 
 # ---- a storm of pods

@@ -11,18 +11,26 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from reclaim.cri import cri_pb2
 from tests.kubelet import manifests
 from tests.kubelet.api import Api
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import CONTAINER_LOG_LINKS, KubeletSettings
 from tests.kubelet.manifests import APP
-from tests.kubelet.node import GIB, MIB, PODS, KubeletNode, kubelet_fields, kubelet_node, unused
+from tests.kubelet.node import (
+    GIB,
+    MIB,
+    PODS,
+    KubeletNode,
+    kubelet_fields,
+    kubelet_node,
+    pod_of,
+    unused,
+)
 from tests.lab.duel import Responder, duel
 from tests.real_node.crio import crio_program
 from tests.real_node.fill import fill_bytes
@@ -145,47 +153,34 @@ def two_filesystems(
 # ---- what is left
 
 
-@dataclass(frozen=True)
-class Left:
-    """What a node holds, by name. `logs`: the files below the pods' log
-    directories, without the pods' UIDs.
+Left = dict[str, set[Any]]
+"""What a node holds, by name: `containers`, `sandboxes`, `images`, and `logs`, the files below the
+pods' log directories, without the pods' UIDs.
 
-    The sandbox image is left out: where the runtime does not pin it the kubelet removes
-    it, and reclaimd does not.
-    """
-
-    containers: frozenset[tuple[str, str, int, str]]
-    sandboxes: frozenset[tuple[str, int, str]]
-    images: frozenset[str]
-    logs: frozenset[str]
+The sandbox image is left out: where the runtime does not pin it the kubelet removes it, and reclaimd
+does not.
+"""
 
 
 def left_on(node: KubeletNode) -> Left:
     """What the runtime and the directories of logs hold now."""
     cri, root = node.runtime.cri, node.kubelet.pod_logs
-    containers, sandboxes = cri_pb2.ContainerState.Name, cri_pb2.PodSandboxState.Name
 
     def without_uid(path: Path) -> str:
         pod, *rest = path.relative_to(root).parts
         return "/".join((pod.rpartition("_")[0], *rest))
 
-    return Left(
-        frozenset(
-            (
-                each.labels["io.kubernetes.pod.name"],
-                each.metadata.name,
-                each.metadata.attempt,
-                containers(each.state),
-            )
+    return {
+        "containers": {
+            (pod_of(each), each.metadata.name, each.metadata.attempt, each.state)
             for each in cri.list_containers()
-        ),
-        frozenset(
-            (each.metadata.name, each.metadata.attempt, sandboxes(each.state))
-            for each in cri.list_sandboxes()
-        ),
-        frozenset(cri.image_tags() - {node.runtime.sandbox_image}),
-        frozenset(map(without_uid, root.rglob("*"))),
-    )
+        },
+        "sandboxes": {
+            (each.metadata.name, each.metadata.attempt, each.state) for each in cri.list_sandboxes()
+        },
+        "images": cri.image_tags() - {node.runtime.sandbox_image},
+        "logs": set(map(without_uid, root.rglob("*"))),
+    }
 
 
 def make_pods(node: KubeletNode) -> None:
@@ -315,10 +310,10 @@ def test_the_same_goes_as_when_the_kubelet_itself_makes_room(
         for name, relieve in (("k", by_the_kubelet_alone), ("r", by_reclaimd_before))
     )
     assert ours[1] == left
-    assert not split or (ours[0], left.images) == (before, before.images - gone_images)
-    pods = {name for name, *_ in before.containers}
-    assert "deleted" not in {name for name, *_ in left.containers}
-    assert pods - {name for name, *_ in left.containers} - {"deleted"} == gone_pods
+    assert not split or (ours[0], left["images"]) == (before, before["images"] - gone_images)
+    pods, still = ({name for name, *_ in each["containers"]} for each in (before, left))
+    assert "deleted" not in still
+    assert pods - still - {"deleted"} == gone_pods
 
 
 # ---- a fill beside the kubelet

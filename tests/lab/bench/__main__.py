@@ -37,44 +37,35 @@ def main(names: Sequence[str]) -> int:
     """Measures, prints, writes. Returns 2 for a name that is not one of the measurements."""
     if names and names[0] in WITH_OPTIONS:
         return WITH_OPTIONS[names[0]](names[1:])
-    known, effort = EVERYWHERE | ON_A_REAL_NODE, effort_of()
+    effort, missing = effort_of(), what_is_missing()
+    known = EVERYWHERE | ({} if missing else ON_A_REAL_NODE)
+    if missing:
+        print(f"left out, {', '.join(ON_A_REAL_NODE)}: {missing}", file=sys.stderr)
     if unknown := set(names) - known.keys():
         there = ", ".join((*known, *WITH_OPTIONS))
         print(f"no measurement {', '.join(sorted(unknown))}; there are {there}", file=sys.stderr)
         return 2
-    missing = what_is_missing()
     rows: list[Row] = []
     began = time.monotonic()
     for name in names or known:
-        if missing is None or name in EVERYWHERE:
-            print(f"{time.monotonic() - began:.0f} s: {name}", file=sys.stderr)
-            rows += known[name](effort)
+        print(f"{time.monotonic() - began:.0f} s: {name}", file=sys.stderr)
+        rows += known[name](effort)
     head = ["WHAT", "RUNS", "MEDIAN", "BEST", "WORST"]
     print("\n".join(table([head, *(row.cells() for row in rows)])))
-    if missing is not None:
-        print(f"left out: {missing}")
-    machine = (
-        f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
-    )
-    machine += "; a short run" * effort.short
-    print(f"{machine}, {time.strftime('%Y-%m-%d')}; took {time.monotonic() - began:.0f} s")
-    whole = not names and not effort.short and missing is None
-    write(rows, machine, MEASURED if whole else REPORT)
-    return 0
-
-
-def write(rows: Sequence[Row], machine: str, directory: Path) -> None:
-    """The values as `bench.json`."""
-    directory.mkdir(parents=True, exist_ok=True)
     document = {
-        "machine": machine,
+        "machine": f"{os.cpu_count()} cores, Linux {platform.release()}, Python"
+        f" {platform.python_version()}{'; a short run' * effort.short}",
         "date": time.strftime("%Y-%m-%d"),
         "rows": [
             {"what": row.what, "unit": row.unit, "values": [round(v, 4) for v in row.values]}
             for row in rows
         ],
     }
+    whole = not (names or effort.short or missing)
+    directory = MEASURED if whole else REPORT
+    directory.mkdir(parents=True, exist_ok=True)
     (directory / "bench.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -22,13 +22,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tests.lab.bench.measure import effort_of, figure, markdown_line, put
 from tests.lab.bench.regret.bound import least_bytes_again
 from tests.lab.bench.regret.node import Figures, Node
-from tests.lab.bench.regret.policies import POLICIES
+from tests.lab.bench.regret.policies import LIBRARY, POLICIES
 from tests.lab.bench.regret.workloads import GIB, WORKLOADS
 from tests.repository import ROOT
 
@@ -54,7 +55,10 @@ OF_THE_KUBELET, OF_OFFLINE = 0.5, 1.3
 
 
 def main(_: Sequence[str]) -> int:
-    """Simulates, prints, writes. Returns 0."""
+    """Simulates, prints, writes. Returns 1 without the library of two orders."""
+    if find_spec(LIBRARY) is None:
+        print("no libcachesim: pip install '.[test,bench]'", file=sys.stderr)
+        return 1
     short = effort_of().short
     document = compare(1 if short else NODES)
     to = REPORT if short else MEASURED
