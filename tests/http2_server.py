@@ -103,7 +103,6 @@ class Listener:
     path: Path
     talk: Talk = answering
     accepted: int = 0
-    talking: int = 0
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
@@ -116,14 +115,13 @@ class Listener:
                 client, _ = server.accept()
                 with self._changed:
                     self.accepted += 1
-                    self.talking += 1
                     self._clients.append(client)
                 threading.Thread(target=self._talk_to, args=(client,), daemon=True).start()
 
     def wait_for_talking(self, count: int, seconds: float = 10.0) -> bool:
         """Whether so many connections are open within that time."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.talking == count, seconds)
+            return self._changed.wait_for(lambda: len(self._clients) == count, seconds)
 
     def hang_up(self) -> None:
         """Ends all connections."""
@@ -136,7 +134,6 @@ class Listener:
         with client, suppress(OSError):
             self.talk(client)
         with self._changed:
-            self.talking -= 1
             self._clients.remove(client)
             self._changed.notify_all()
 

@@ -82,11 +82,16 @@ def crashes(node: KubeletNode) -> int:
     return restarts(node.api.get(f"{PODS}/crashing"))
 
 
-def assert_as_before(node: KubeletNode, before: dict[str, list[Any]]) -> None:
-    """Nothing has run again but what crashes, and that does; every log is served."""
+def assert_none_ran_again(node: KubeletNode, before: dict[str, list[Any]]) -> None:
+    """Nothing has run again but what crashes, and that does."""
     crashed = crashes(node)
     node.api.wait("it crashes again", lambda: crashes(node) > crashed, 120.0)
     assert node.statuses(*before) == before
+
+
+def assert_as_before(node: KubeletNode, before: dict[str, list[Any]]) -> None:
+    """Nothing has run again but what crashes, and that does; every log is served."""
+    assert_none_ran_again(node, before)
     for name, text in LOGS.items():
         assert node.api.text(f"{PODS}/{name}/log") == text
     first = node.api.text(f"{PODS}/prepared/log?container=prepares")
@@ -258,9 +263,7 @@ def test_what_the_kubelet_said_before_it_was_killed_holds_and_the_next_pass_does
         return not sandboxes() & {*names, "done", "failed"}
 
     node.api.wait("the sandboxes go, as soon as it lists its pods again", passed_again, 60.0)
-    crashed = crashes(node)
-    node.api.wait("it crashes again", lambda: crashes(node) > crashed, 120.0)
-    assert node.statuses(*before) == before
+    assert_none_ran_again(node, before)
 
 
 # ---- a storm of pods

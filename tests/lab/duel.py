@@ -116,11 +116,6 @@ class PressureWatch(Background):
         self.changes: list[tuple[float, bool]] = []
         self._node = node
 
-    @property
-    def seen(self) -> bool:
-        """It once had."""
-        return any(has for _, has in self.changes)
-
     def _run(self) -> None:
         last = False
         while not self._over.wait(WATCH_SECONDS):
@@ -204,7 +199,7 @@ def duel(
             mark_bytes=mark,
             own_mark_bytes=own,
             fill_bytes=most,
-            pressure=pressure.seen,
+            pressure=any(has for _, has in pressure.changes),
             evicted=tuple(node.evicted()),
             first_freed_seconds=None if fstype in ACCOUNTED_SECONDS else sampler.first_freed(own),
             lowest_bytes=sampler.lowest,

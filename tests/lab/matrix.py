@@ -143,11 +143,7 @@ def header(run: Run, found: DuelRun) -> dict[str, Any]:
         "number": run.number,
         "reclaimd": commit() if run.responder == Responder.RECLAIMD else None,
         "kernel": platform.release().split("-")[0],
-        "machine": {
-            "architecture": platform.machine(),
-            "processors": os.cpu_count(),
-            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        },
+        "machine": {"architecture": platform.machine(), "processors": os.cpu_count()},
         "thresholds": {
             "nodefs.available": f"{NODEFS_PERCENT}%",
             "imagefs.available": f"{IMAGEFS_PERCENT}%",

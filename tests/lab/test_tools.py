@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.console_pages import Step, steps_of, with_outputs
-from tests.mutants import chosen, importers
+from tests.mutants import chosen
 from tests.repository import ROOT
 from tests.rows import rows
 
@@ -83,13 +83,6 @@ def test_the_same_seed_chooses_the_same_and_each_is_a_program() -> None:
     for mutant in first:
         text = (ROOT / mutant.file).read_bytes()
         ast.parse(text[: mutant.start] + mutant.new.encode() + text[mutant.end :])
-
-
-def test_tests_that_import_a_module_come_first_the_pure_ones_before_others() -> None:
-    """By its full name."""
-    found = importers("signals/interval.py")
-    assert "tests/pure/signals/test_interval.py" in found
-    assert found == sorted(found, key=lambda path: not path.startswith("tests/pure"))
 
 
 # ---- pages

@@ -85,8 +85,8 @@ def _processor_time(small: SmallNode, effort: Effort, headroom_bytes: int, what:
     shares = []
     with Daemon("--config", file) as daemon:
         time.sleep(SETTLED_SECONDS)
+        process = psutil.Process(daemon.process.pid)
         for _ in range(effort.stretches):
-            process = psutil.Process(daemon.process.pid)
             process.cpu_percent()  # of the time until the next call
             time.sleep(effort.rest_seconds)
             shares.append(process.cpu_percent())
