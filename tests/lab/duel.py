@@ -30,7 +30,7 @@ from tests.lab.bench.ring import Sampler
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import available_bytes, capacity_bytes
 from tests.real_node.oci import BASE, Image, ImageTar, random_layer
-from tests.reclaimd_process import Daemon, write_configuration
+from tests.reclaimd_process import Daemon
 
 SIZE_BYTES = 6 * GIB
 UNUSED, UNUSED_BYTES = 19, 40 * MIB
@@ -166,7 +166,7 @@ def duel(
         )
         images_before = len(node.runtime.cri.list_images())
         said: list[Event] = []
-        with _beside(node, directory, responder, said), PressureWatch(node) as pressure:
+        with _beside(node, responder, said), PressureWatch(node) as pressure:
             began, wall = time.monotonic(), time.time()
             fill = fill_bytes(node.disk / "fill", 0, rate_mib * MIB, most_bytes=most)
             try:
@@ -244,15 +244,12 @@ def _settle(sampler: Sampler, mark_bytes: int, ended: float) -> None:
 
 
 @contextlib.contextmanager
-def _beside(
-    node: KubeletNode, directory: Path, responder: Responder, said: list[Event]
-) -> Iterator[None]:
+def _beside(node: KubeletNode, responder: Responder, said: list[Event]) -> Iterator[None]:
     """Who stands beside the kubelet; at the end `said` has what the responder did."""
     if responder == Responder.NOBODY:
         yield
         return
-    configuration = write_configuration(directory / "reclaimd.yaml", **node.reclaimd_fields())
-    with Daemon("--config", str(configuration)) as daemon:
+    with Daemon("--config", node.configured()) as daemon:
         # it has asked the runtime where its images are, and the
         # kubelet whether it is healthy
         time.sleep(2.0)

@@ -144,14 +144,15 @@ def nodes(runs: Sequence[Recorded]) -> list[Node]:
 def table(runs: Sequence[Recorded]) -> str:
     """The table, in Markdown. What is as in the row above is left out."""
     lines = [markdown_line(HEAD), "|" + "---|" * len(HEAD)]
-    above: tuple[object, ...] = (None,) * 4
+    above: tuple[object, ...] = ()
     for node in nodes(runs):
-        same = [node[: place + 1] == above[: place + 1] for place in range(3)]
-        names = [
-            "" if is_same else name for is_same, name in zip((*same, False), node, strict=True)
+        *names, rate = node
+        shown = [
+            "" if node[: place + 1] == above[: place + 1] else name
+            for place, name in enumerate(names)
         ]
         cells = [cell(_of(runs, who, node)) for who in Responder]
-        lines.append(markdown_line((*names, *cells)))
+        lines.append(markdown_line((*shown, rate, *cells)))
         above = node
     return "\n".join(lines) + "\n"
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 import re
 import statistics
 import sys
@@ -88,7 +87,6 @@ def compare(nodes: int) -> dict[str, Any]:
     return {
         "machine": f"{nodes} nodes of each workload, {starts} starts, simulated",
         "date": time.strftime("%Y-%m-%d"),
-        "python": platform.python_version(),
         "bounds": bounds,
         "rows": [
             {"workload": name, "order": order, "nodes": [asdict(each) for each in figures]}
