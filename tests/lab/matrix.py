@@ -105,7 +105,7 @@ def make(runs: Sequence[Run], into: Path) -> list[str]:
                 process.join(LONGEST_SECONDS)
             finally:
                 process.terminate()  # upon which it undoes what it has made, if it still runs
-                process.join()
+                process.join(LONGEST_SECONDS)
             made = is_whole(file, reclaimd)
             failed += [] if made else [file.stem]
             found = cell([Recorded.read(file)]) if made else "NOT MADE"
