@@ -62,7 +62,7 @@ newest: development
 	@newest=$$(.ci/newest-python); \
 	if [ "$$($$newest -V)" = "$$($(BIN)/python -V)" ]; then rm -rf $(NEWEST); else .ci/venv $(NEWEST) $$newest test; fi
 
-# Leaves out the tests of packaging, pages and the tests' own tools if none of their files has changed. HOUSE=1 runs them,
+# Leaves out the tests of packaging, pages and the lab if none of their files has changed. HOUSE=1 runs them,
 # and fails where a test is skipped that may not be (tests/skips.py).
 test: development
 	@.ci/debian-packages $(PACKAGES)
@@ -133,17 +133,17 @@ soak: development
 
 bench: development
 	@.ci/debian-packages $(PACKAGES)
-	@$(BIN)/python -m tests.bench
+	@$(BIN)/python -m tests.lab.bench
 
 kubelet: development
 	@.ci/debian-packages $(PACKAGES) etcd-server $(if $(CRIO),conmon skopeo)
 	$(BIN)/python -m pytest -m "soak or not soak" -rA tests/kubelet
-	@$(BIN)/python -m tests.kubelet.bench matrix --filesystem ext4 --filesystem xfs --runs 1 --into report/matrix
+	@$(BIN)/python -m tests.lab.matrix --filesystem ext4 --filesystem xfs --runs 1 --into report/matrix
 
 picture: development
 	@$(BIN)/reclaimd drill tests/drill/filling-disk.yaml --report report
 	$(BIN)/python -m tests.moving_picture report/drill-filling-disk.json
-	$(BIN)/python -m tests.kubelet.bench page
+	$(BIN)/python -m tests.lab.matrix_page
 
 site: development
 	@$(BIN)/python -m mkdocs build --quiet --strict --config-file config/mkdocs.yml

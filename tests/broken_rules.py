@@ -1,6 +1,6 @@
 """Breaks one guard or rule of the product at a time, on purpose, and looks which test notices.
 
-    python -m tests.broken_rules [NAME …] [--rings 2] [--to FILE]
+    python -m tests.broken_rules [NAME …] [--to FILE]
 
 Each break (`broken_rules.toml`) is one piece of text replaced in a copy of the repository, in which the rings of
 tests then run until one fails: those of its own room first, then pure ones, real nodes last. A
@@ -34,10 +34,10 @@ from tests.repository import ROOT
 RINGS: tuple[tuple[str, ...], ...] = (
     ("tests/pure",),
     ("tests/simulation", "tests/sockets"),
-    ("tests/faults", "tests/drill", "tests/budgets", "tests/real_node"),
+    ("tests/faults", "tests/drill", "tests/budgets", "tests/lab", "tests/real_node"),
 )
 # they are no tests of the product
-OF_THE_TESTS = ("tests/pure/test_pages.py", "tests/pure/test_tools.py")
+OF_THE_TESTS = ("tests/pure/test_pages.py", "tests/lab/test_tools.py")
 OPTIONS = "-x -q -n 2 --dist loadfile -p no:cacheprovider"
 MADE_HERE = shutil.ignore_patterns("__pycache__", "*.egg-info")
 # at the top of the repository
@@ -76,22 +76,15 @@ def main(arguments: Sequence[str]) -> int:
     test fails without any.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.broken_rules")
-    parser.add_argument("names", metavar="NAME", nargs="*", help="of breaks (all)")
-    parser.add_argument(
-        "--rings", type=int, default=len(RINGS), help="how many rings of tests run at most (all)"
-    )
+    names = [each.name for each in BREAKS]
+    parser.add_argument("names", metavar="NAME", nargs="*", choices=names, help="of breaks (all)")
     parser.add_argument("--to", type=Path, help="a file for what was found, as JSON")
     asked = parser.parse_args(arguments)
-    chosen = {each.name: each for each in BREAKS if not asked.names or each.name in asked.names}
-    wrong = [f"no break is named {name!r}" for name in asked.names if name not in chosen]
-    wrong += filter(None, map(problem_of, chosen.values()))
-    if wrong:
+    chosen = [each for each in BREAKS if not asked.names or each.name in asked.names]
+    if wrong := [problem for each in chosen if (problem := problem_of(each))]:
         print("\n".join(wrong), file=sys.stderr)
         return 2
-    rings = RINGS[: asked.rings]
-    return tell(
-        {name: partial(tried, each, rings) for name, each in chosen.items()}, rings, asked.to
-    )
+    return tell({each.name: partial(tried, each) for each in chosen}, RINGS, asked.to)
 
 
 def tell(
@@ -119,21 +112,18 @@ def tell(
 def problem_of(each: Break) -> str:
     """Why a break cannot be made, as a sentence; empty: it can."""
     count = (ROOT / each.file).read_text().count(each.old)
-    return (
-        ""
-        if count == 1
-        else f"{each.name}: {each.file} has {each.old!r} {count} times, and not once"
-    )
+    told = f"{each.name}: {each.file} has {each.old!r} {count} times, and not once"
+    return "" if count == 1 else told
 
 
-def tried(each: Break, rings: Sequence[Sequence[str]]) -> Noticed:
+def tried(each: Break) -> Noticed:
     """Makes the break in a copy: the tests of its room come first."""
     folders = [path for ring in ("tests/pure", "tests/sockets") for path in (ROOT / ring).iterdir()]
     own = sorted(
         str(path.relative_to(ROOT)) for path in folders if path.is_dir() and path.name in each.file
     )
     text = (ROOT / each.file).read_text().replace(each.old, each.new)
-    return noticed(each.file, text.encode(), (own, *rings) if own else rings)
+    return noticed(each.file, text.encode(), (own, *RINGS))
 
 
 def noticed(
@@ -144,9 +134,11 @@ def noticed(
     began, by, ran = time.monotonic(), "", 0
     with copied() as copy:
         (copy / file).write_bytes(text)
-        while not by and ran < len(rings) and time.monotonic() - began < seconds:
-            by = failure(copy, rings[ran])
+        for ring in filter(None, rings):
+            by = failure(copy, ring)
             ran += 1
+            if by or time.monotonic() - began >= seconds:
+                break
     return Noticed(by, ran, round(time.monotonic() - began, 1))
 
 

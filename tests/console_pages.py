@@ -19,6 +19,7 @@ from pathlib import Path
 PROMPTS = ("$ ", "# ")
 CONTINUED = "> "
 LEFT_OUT = "…"
+BETWEEN = re.compile(f"^{LEFT_OUT}\n", re.MULTILINE)
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARIES = (
     (re.compile(r"\b(?:watch|interval)\b"), "LOOK"),  # whichever saw it first
@@ -81,10 +82,8 @@ class Step:
 
     def _parts(self) -> list[tuple[str, ...]]:
         """The shown lines before, between and after the `…`."""
-        parts: list[tuple[str, ...]] = [()]
-        for line in self.shown:
-            parts = [*parts, ()] if line == LEFT_OUT else [*parts[:-1], (*parts[-1], line)]
-        return parts
+        text = "".join(f"{line}\n" for line in self.shown)
+        return [tuple(part.splitlines()) for part in BETWEEN.split(text)]
 
 
 def masked(line: str) -> str:

@@ -138,14 +138,8 @@ def can_fork(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
         or threading.current_thread() is not threading.main_thread()
     ):
         return False
-    return all(
-        environment.get(name) == os.environ.get(name)
-        for name in _python_names(environment, os.environ)
-    )
-
-
-def _python_names(*environments: Mapping[str, str]) -> set[str]:
-    return {name for each in environments for name in each if name.startswith("PYTHON")}
+    names = {name for name in (*environment, *os.environ) if name.startswith("PYTHON")}
+    return all(environment.get(name) == os.environ.get(name) for name in names)
 
 
 def start(

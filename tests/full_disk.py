@@ -10,9 +10,7 @@ removed; the caller checks that.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import itertools
 import os
 import shutil
 import signal
@@ -53,16 +51,11 @@ def environment_on(disk: Path) -> dict[str, str]:
     return {**kept, "HOME": str(disk), "TMPDIR": str(disk)}
 
 
-def free(disk: Path, *, inodes: bool) -> int:
-    """Bytes or inodes free, root's reserve included."""
+def available(disk: Path, *, inodes: bool, reserve: bool = False) -> int:
+    """The value of the signal, bytes available or inodes free; with root's reserve of bytes."""
     found = os.statvfs(disk)
-    return found.f_ffree if inodes else found.f_bfree * found.f_frsize
-
-
-def available(disk: Path, *, inodes: bool) -> int:
-    """The value of the signal: bytes available without the reserve, or inodes free."""
-    found = os.statvfs(disk)
-    return found.f_ffree if inodes else found.f_bavail * found.f_frsize
+    blocks = found.f_bfree if reserve else found.f_bavail
+    return found.f_ffree if inodes else blocks * found.f_frsize
 
 
 @contextmanager
@@ -80,66 +73,49 @@ def full(disk: Path, *, inodes: bool, leave_reserve: bool = False) -> Iterator[N
         else:
             _take_bytes(room, leave_reserve=leave_reserve)
         assert available(disk, inodes=inodes) < NEXT_TO_NOTHING
-        assert leave_reserve or _refuses_one_more(room, inodes=inodes)
+        assert leave_reserve or not _fits(room / "one more", b"" if inodes else bytes(4096))
         yield
-    finally:
-        shutil.rmtree(room)
-
-
-@contextmanager
-def without_bytes_and_inodes(disk: Path) -> Iterator[Path]:
-    """Neither is free until the block ends; the directory whose files take them."""
-    room = disk / ROOM_NAME
-    room.mkdir()
-    try:
-        _take_bytes(room, leave_reserve=False)
-        _take_inodes(room)
-        found = os.statvfs(disk)
-        assert (found.f_bavail, found.f_favail) == (0, 0)
-        yield room
     finally:
         shutil.rmtree(room, ignore_errors=True)  # the test may have removed it
 
 
-def _refuses_one_more(room: Path, *, inodes: bool) -> bool:
-    try:
-        _write(room / "one more", b"" if inodes else bytes(4096))
-    except _Full:
-        return True
-    return False
+@contextmanager
+def without_bytes_and_inodes(disk: Path) -> Iterator[None]:
+    """Neither is free until the block ends."""
+    with full(disk, inodes=False):
+        _take_inodes(disk / ROOM_NAME)
+        found = os.statvfs(disk)
+        assert (found.f_bavail, found.f_favail) == (0, 0)
+        yield
 
 
-def _take_inodes(room: Path) -> None:
-    with contextlib.suppress(_Full):
-        for number in itertools.count():
-            _write(room / str(number), b"")
-
-
-class _Full(Exception):
-    """ENOSPC."""
-
-
-def _write(path: Path, data: bytes) -> None:
+def _fits(path: Path, data: bytes) -> bool:
+    """Appends it to a file, which is made; whether all of it has found room."""
     try:
         with path.open("ab", buffering=0) as file:
-            if data and file.write(data) < len(data):
-                raise _Full
+            return not data or file.write(data) == len(data)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        raise _Full from None
+        return False
+
+
+def _take_inodes(room: Path) -> None:
+    number = 0
+    while _fits(room / str(number), b""):
+        number += 1
 
 
 def _take_bytes(room: Path, *, leave_reserve: bool) -> None:
     block = os.urandom(SIZES[0])
     for turn in range(10):
-        before = free(room, inodes=False)
+        before = available(room, inodes=False, reserve=True)
         for size in SIZES:
-            with contextlib.suppress(_Full):
-                while not leave_reserve or available(room, inodes=False) >= size:
-                    _write(room / f"bytes-{turn}", block[:size])
+            while not leave_reserve or available(room, inodes=False) >= size:
+                if not _fits(room / f"bytes-{turn}", block[:size]):
+                    break
         subprocess.run(["sync", "-f", str(room)], check=False)  # of this filesystem only
-        if turn and free(room, inodes=False) == before:
+        if turn and available(room, inodes=False, reserve=True) == before:
             return
 
 
@@ -150,7 +126,7 @@ class Observer(Background):
         super().__init__("observer")
         self.freed_at: float | None = None
         self._disk, self._inodes = disk, inodes
-        self._least = free(disk, inodes=inodes)
+        self._least = available(disk, inodes=inodes, reserve=True)
 
     def wait(self, seconds: float) -> bool:
         """True if something was freed in time."""
@@ -159,7 +135,7 @@ class Observer(Background):
 
     def _run(self) -> None:
         while self.freed_at is None and not self._over.wait(0.001):
-            now = free(self._disk, inodes=self._inodes)
+            now = available(self._disk, inodes=self._inodes, reserve=True)
             # a log that is truncated is no relief
             if now > self._least + (0 if self._inodes else 64 << 10):
                 self.freed_at = time.monotonic()

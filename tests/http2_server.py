@@ -47,23 +47,23 @@ class Server:
         )
         self.h2.initiate_connection()
         self.h2.update_settings({INITIAL_WINDOW: self.window})
-        self._headers: dict[int, dict[str, str]] = {}
-        self._bodies: dict[int, bytes] = {}
+        self._begun: dict[int, tuple[dict[str, str], bytearray]] = {}
 
     def take(self, data: bytes) -> None:
         """Takes what the client sent, and answers each request that has ended."""
         for event in self.h2.receive_data(data):
             match event:
                 case h2.events.RequestReceived(stream_id=stream, headers=headers):
-                    self._headers[stream] = {str(name): str(value) for name, value in headers}
-                    self._bodies[stream] = b""
+                    told = {str(name): str(value) for name, value in headers}
+                    self._begun[stream] = told, bytearray()
                 case h2.events.DataReceived(
                     stream_id=stream, data=piece, flow_controlled_length=length
                 ):
-                    self._bodies[stream] += piece
+                    self._begun[stream][1].extend(piece)
                     self.h2.acknowledge_received_data(length, stream)
                 case h2.events.StreamEnded(stream_id=stream):
-                    self.asked.append((self._headers.pop(stream), self._bodies.pop(stream)))
+                    told, body = self._begun.pop(stream)
+                    self.asked.append((told, bytes(body)))
                     self._answer(stream)
 
     def _answer(self, stream: int) -> None:
@@ -103,7 +103,6 @@ class Listener:
     path: Path
     talk: Talk = answering
     accepted: int = 0
-    talking: int = 0
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
@@ -116,14 +115,13 @@ class Listener:
                 client, _ = server.accept()
                 with self._changed:
                     self.accepted += 1
-                    self.talking += 1
                     self._clients.append(client)
                 threading.Thread(target=self._talk_to, args=(client,), daemon=True).start()
 
     def wait_for_talking(self, count: int, seconds: float = 10.0) -> bool:
         """Whether so many connections are open within that time."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.talking == count, seconds)
+            return self._changed.wait_for(lambda: len(self._clients) == count, seconds)
 
     def hang_up(self) -> None:
         """Ends all connections."""
@@ -136,7 +134,6 @@ class Listener:
         with client, suppress(OSError):
             self.talk(client)
         with self._changed:
-            self.talking -= 1
             self._clients.remove(client)
             self._changed.notify_all()
 

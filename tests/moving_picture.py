@@ -23,7 +23,7 @@ from signals.quantity import format_bytes, format_duration
 from tests.picture import DARK, LIGHT
 from tests.repository import ROOT
 
-MEASURED = ROOT / "tests" / "bench" / "measured" / "filling-disk.json"
+MEASURED = ROOT / "tests" / "lab" / "bench" / "measured" / "filling-disk.json"
 PICTURE = ROOT / "config" / "pictures" / "filling-disk.svg"
 PLACES = Template(Path(__file__).with_suffix(".svg").read_text())
 SIGNAL = "imagefs.available"

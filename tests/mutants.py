@@ -57,8 +57,12 @@ class Mutant:
     kind: str
     start: int
     end: int
-    old: str
     new: str
+
+    @property
+    def name(self) -> str:
+        """Where it is, and what."""
+        return f"{self.file}:{self.line}, from byte {self.start}: {self.kind}: {self.new}"
 
 
 def mistakes(node: ast.AST) -> Found:
@@ -101,8 +105,7 @@ def _with(node: ast.expr, **fields: object) -> str:
 
 def _is_text(node: ast.BinOp) -> bool:
     return any(
-        isinstance(part, ast.JoinedStr)
-        or (isinstance(part, ast.Constant) and isinstance(part.value, str))
+        isinstance(part, ast.JoinedStr) or isinstance(getattr(part, "value", None), str)
         for part in (node.left, node.right)
     )
 
@@ -122,8 +125,7 @@ def mutants_of(file: str, text: bytes) -> Iterator[Mutant]:
             end = starts[(place.end_lineno or 0) - 1] + (place.end_col_offset or 0)
             if (start, end, new) not in seen:
                 seen.add((start, end, new))
-                old = text[start:end].decode()
-                yield Mutant(file, place.lineno, kind, start, end, old, new)
+                yield Mutant(file, place.lineno, kind, start, end, new)
 
 
 def _looked_at(tree: ast.AST) -> Iterator[ast.AST]:
@@ -177,11 +179,9 @@ def _imports() -> dict[str, set[str]]:
 
 def tried(mutant: Mutant, seconds: float) -> Noticed:
     """Makes the change in a copy; the tests that import its module come first."""
-    own = importers(mutant.file)
-    rings = ((tuple(own),) if own else ()) + RINGS
     text = (ROOT / mutant.file).read_bytes()
     changed = text[: mutant.start] + mutant.new.encode() + text[mutant.end :]
-    return noticed(mutant.file, changed, rings, seconds)
+    return noticed(mutant.file, changed, (importers(mutant.file), *RINGS), seconds)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -194,11 +194,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=240.0, help="after which no ring begins")
     parser.add_argument("--to", type=Path, help="a file for what was found, as JSON")
     asked = parser.parse_args(arguments)
-    wanted = {
-        f"{each.file}:{each.line}, from byte {each.start}: {each.kind}: {each.new}": each
-        for each in chosen(asked.count, asked.seed, asked.only)
-    }
-    changes = {name: partial(tried, each, asked.seconds) for name, each in wanted.items()}
+    wanted = chosen(asked.count, asked.seed, asked.only)
+    changes = {each.name: partial(tried, each, asked.seconds) for each in wanted}
     return 2 if tell(changes, RINGS, asked.to) == 2 else 0
 
 

@@ -39,22 +39,24 @@ def places(document: Any, above: Path = ()) -> Iterator[Path]:
 
 def changed(document: Any, place: Path, value: Any) -> Any:
     """A copy with this value at that place."""
-    copied = copy.deepcopy(document)
-    holder = copied
-    for key in place[:-1]:
-        holder = holder[key]
+    copied, holder = _copied(document, place)
     holder[place[-1]] = value
     return copied
 
 
 def left_out(document: Any, place: Path) -> Any:
     """A copy without the value at that place."""
-    copied = copy.deepcopy(document)
-    holder = copied
-    for key in place[:-1]:
-        holder = holder[key]
+    copied, holder = _copied(document, place)
     del holder[place[-1]]
     return copied
+
+
+def _copied(document: Any, place: Path) -> tuple[Any, Any]:
+    """A copy, and what holds the value at that place of it."""
+    copied = holder = copy.deepcopy(document)
+    for key in place[:-1]:
+        holder = holder[key]
+    return copied, holder
 
 
 @st.composite

@@ -28,6 +28,7 @@ from eviction.drill.private_mounts import (
     libc,
     unmount,
 )
+from tests.real_node.loopfs import mounts_below
 
 OF_DAEMONS = (
     *("/run", "/etc/crio", "/etc/kubernetes", "/etc/rancher", "/etc/reclaimd"),
@@ -152,11 +153,7 @@ def _empty(directory: str) -> None:
     here, as the table of mounts would still name it; in a user namespace that is not allowed."""
     if not os.path.isdir(directory):
         return
-    points = [
-        line.split()[4]
-        for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
-    ]
-    for point in reversed(points):
-        if point.startswith(f"{directory}/"):
-            unmount(point)
+    for point in mounts_below(Path(directory)):
+        if point != Path(directory):
+            unmount(str(point))
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "none", directory], check=True)

@@ -11,61 +11,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-TIME = {"seconds": (1, "")}
-STATE = {
-    "waiting": (1, {"reason": (1, "")}),
-    "running": (2, {"startedAt": (1, TIME)}),
-    "terminated": (3, {"exitCode": (1, ""), "reason": (3, "")}),
-}
-STATUS = {
-    "name": (1, ""),
-    "state": (2, STATE),
-    "lastState": (3, STATE),
-    "ready": (4, ""),
-    "restartCount": (5, ""),
-    "image": (6, ""),
-    "imageID": (7, ""),
-    "containerID": (8, ""),
-    "started": (9, ""),
-}
-CONTAINER = {"name": (1, ""), "image": (2, ""), "command": (3, "")}
-POD: dict[str, Any] = {
-    "metadata": (
-        1,
-        {
-            "name": (1, ""),
-            "uid": (5, ""),
-            "deletionTimestamp": (9, TIME),
-            "labels": (11, None),
-            "annotations": (12, None),
-        },
-    ),
-    "spec": (
-        2,
-        {
-            "volumes": (
-                1,
-                {"name": (1, ""), "image": (2, {"reference": (1, ""), "pullPolicy": (2, "")})},
-            ),
-            "containers": (2, CONTAINER),
-            "restartPolicy": (3, ""),
-            "initContainers": (20, CONTAINER),
-            "ephemeralContainers": (34, CONTAINER),
-        },
-    ),
-    "status": (
-        3,
-        {
-            "phase": (1, ""),
-            "message": (3, ""),
-            "reason": (4, ""),
-            "containerStatuses": (8, STATUS),
-            "initContainerStatuses": (10, STATUS),
-            "ephemeralContainerStatuses": (13, STATUS),
-        },
-    ),
-}
-IMAGE_SOURCE = 30  # the place of `image` in VolumeSource
+import yaml
+
+POD = "Pod"
+# by message: each field's number, and what it is if it is a message itself; `inline`: a message whose
+# fields stand in the JSON of the outer one
+MESSAGES: dict[str, dict[str, str | int]] = yaml.safe_load("""
+    Pod: {metadata: 1 ObjectMeta, spec: 2 PodSpec, status: 3 PodStatus}
+    ObjectMeta: {name: 1, uid: 5, deletionTimestamp: 9 Time, labels: 11 map, annotations: 12 map}
+    PodSpec:
+      volumes: 1 Volume
+      containers: 2 Container
+      restartPolicy: 3
+      initContainers: 20 Container
+      ephemeralContainers: 34 EphemeralContainer
+    Volume: {name: 1, inline: 2 VolumeSource}
+    VolumeSource: {image: 30 ImageVolumeSource}
+    ImageVolumeSource: {reference: 1, pullPolicy: 2}
+    EphemeralContainer: {inline: 1 Container}
+    Container: {name: 1, image: 2, command: 3}
+    PodStatus:
+      phase: 1
+      message: 3
+      reason: 4
+      containerStatuses: 8 ContainerStatus
+      initContainerStatuses: 10 ContainerStatus
+      ephemeralContainerStatuses: 13 ContainerStatus
+    ContainerStatus:
+      name: 1
+      state: 2 ContainerState
+      lastState: 3 ContainerState
+      ready: 4
+      restartCount: 5
+      image: 6
+      imageID: 7
+      containerID: 8
+      started: 9
+    ContainerState: {waiting: 1 Waiting, running: 2 Running, terminated: 3 Terminated}
+    Waiting: {reason: 1}
+    Running: {startedAt: 1 Time}
+    Terminated: {exitCode: 1, reason: 3}
+    Time: {seconds: 1}
+""")
+A_TIME = {"seconds": 1_700_000_000}  # whichever the JSON says
 
 
 def varint(value: int) -> bytes:
@@ -88,36 +76,23 @@ def pods_answer(*pods: Mapping[str, Any]) -> bytes:
     return b"".join(sized(1, message(pod, POD)) for pod in pods)
 
 
-def message(document: Mapping[str, Any], fields: Mapping[str, Any]) -> bytes:
+def message(document: Mapping[str, Any], kind: str) -> bytes:
     """The fields of a message that the document has, of those that are known here."""
     written = b""
-    for name, value in document.items():
-        if value is None or name not in fields:
-            continue
-        number, kind = fields[name]
+    for name, field in MESSAGES[kind].items():
+        number, _, of = str(field).partition(" ")
+        value = document if name == "inline" else document.get(name)
         for each in value if isinstance(value, list) else [value]:
-            written += _field(name, number, kind, each)
+            written += b"" if each is None else _field(int(number), of, each)
     return written
 
 
-def _field(name: str, number: int, kind: Any, value: Any) -> bytes:
-    if name == "deletionTimestamp":
-        value = {"seconds": 1_700_000_000}
-    match value:
-        case Mapping() if kind is None:  # a map is a list of keys and values
-            return b"".join(
-                sized(number, sized(1, key.encode()) + sized(2, text.encode()))
-                for key, text in value.items()
-            )
-        case Mapping() if kind is CONTAINER and number == 34:  # embedded in EphemeralContainer
-            return sized(number, sized(1, message(value, kind)))
-        case Mapping() if name == "image":  # embedded in Volume
-            return sized(number, sized(IMAGE_SOURCE, message(value, kind)))
-        case Mapping():
-            return sized(
-                number,
-                message({key: each for key, each in value.items() if key != "startedAt"}, kind),
-            )
-        case str():
-            return sized(number, value.encode())
+def _field(number: int, of: str, value: Any) -> bytes:
+    if of == "map":  # a list of keys and values
+        pairs = (sized(1, key.encode()) + sized(2, text.encode()) for key, text in value.items())
+        return b"".join(sized(number, pair) for pair in pairs)
+    if of:
+        return sized(number, message(A_TIME if of == "Time" else value, of))
+    if isinstance(value, str):
+        return sized(number, value.encode())
     return varint(number << 3) + varint(int(value))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 
 from reclaim.types import ContainerState
 
@@ -51,17 +52,10 @@ def would_start(pod: PodSpec, copies: Iterable[Copy]) -> frozenset[str]:
     """The names of the containers that the kubelet would start next."""
     if pod.over:
         return frozenset()
-    newest: dict[str, Copy] = {}
-    for copy in copies:
-        if copy.uid == pod.uid and (
-            copy.name not in newest or newest[copy.name].created_at_ns < copy.created_at_ns
-        ):
-            newest[copy.name] = copy
-    init = (
-        RestartPolicy.ON_FAILURE
-        if pod.restart_policy is RestartPolicy.ALWAYS
-        else pod.restart_policy
-    )
+    oldest_first = sorted(copies, key=attrgetter("created_at_ns"))
+    newest = {copy.name: copy for copy in oldest_first if copy.uid == pod.uid}
+    always = pod.restart_policy is RestartPolicy.ALWAYS
+    init = RestartPolicy.ON_FAILURE if always else pod.restart_policy
     policies = {
         **dict.fromkeys(pod.init_containers, init),
         **dict.fromkeys(pod.containers, pod.restart_policy),

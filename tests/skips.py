@@ -24,9 +24,6 @@ ALLOWED = {
     "this kubectl is older than 1.21: *": (
         "Debian 12 has 1.20, and only one way of using a directory needs more"
     ),
-    "libcachesim is not installed *": (
-        "an extra of the bench, which builds no wheel for each Python"
-    ),
 }
 """The reasons of skips that are expected where the tests are complete, as
 patterns; and why each is.

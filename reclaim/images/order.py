@@ -9,7 +9,7 @@ each of its bytes goes, and whenever something goes, the credit of all others fa
 is one growing number there is the time without use here, which outlives a restart: an image is
 expected to be needed again after as long as it took from one need to the next, and the later the
 longer it was not; and much later if images of its repository, newer versions as a rule, have been
-used since. The weights below are from simulations (`tests/bench/regret`).
+used since. The weights below are from simulations (`tests/lab/bench/regret`).
 
 **Layers.** A removal frees only layers that no other image holds, and a pull brings only those that
 are missing. So the bytes are counted by layer where they are known. Layers of images that stay

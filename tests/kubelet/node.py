@@ -32,7 +32,7 @@ from tests.real_node.oci import BASE, Image, ImageTar, random_layer, write_image
 from tests.real_node.runtime import SANDBOX_IMAGE, ContainerRuntime
 from tests.reclaimd_process import answer, reclaimd, write_configuration
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 INFO_SOCKET = Path("/run/crio/crio.sock")
 PODS = "/api/v1/namespaces/default/pods"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -87,6 +87,13 @@ class KubeletNode:
         if phases:
             self.wait_for_phase(pod["metadata"]["name"], *phases)
 
+    def create_all(self, phase: str, *pods: dict[str, Any]) -> None:
+        """Makes pods, and waits until each is in this phase. TimeoutError."""
+        for pod in pods:
+            self.create(pod)
+        for pod in pods:
+            self.wait_for_phase(pod["metadata"]["name"], phase)
+
     def phase(self, name: str) -> str:
         """The phase of a pod."""
         return str(self.api.get(f"{PODS}/{name}")["status"].get("phase", ""))
@@ -99,12 +106,13 @@ class KubeletNode:
     def statuses(self, *names: str) -> dict[str, list[Any]]:
         """Of each pod: its phase, and of each container its restarts and when it began and
         ended."""
-        found, kinds = {}, ("initContainerStatuses", "containerStatuses")
+        found = {}
         for name in names:
-            status = self.api.get(f"{PODS}/{name}")["status"]
-            containers = [each for kind in kinds for each in status.get(kind, ())]
-            of_each = [[each["name"], each["restartCount"], each["state"]] for each in containers]
-            found[name] = [status["phase"], of_each]
+            pod = self.api.get(f"{PODS}/{name}")
+            of_each = [
+                [each["name"], each["restartCount"], each["state"]] for each in containers_of(pod)
+            ]
+            found[name] = [pod["status"]["phase"], of_each]
         return found
 
     def conditions(self) -> dict[str, bool]:
@@ -149,6 +157,22 @@ def purged(file: str, command: Sequence[str] = PURGE) -> Any:
     record = answer(done)
     assert {each["result"] for each in record["removals"]} <= {"removed", "already_gone"}, record
     return record
+
+
+def pod_of(container: Any) -> str:
+    """The name of the pod of a container or sandbox, as the runtime lists it."""
+    return str(container.labels.get("io.kubernetes.pod.name", ""))
+
+
+def containers_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """The statuses of a pod's containers, init containers first."""
+    status = pod["status"]
+    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+
+
+def restarts(pod: dict[str, Any]) -> int:
+    """How often containers of a pod have been started again."""
+    return sum(each["restartCount"] for each in containers_of(pod))
 
 
 def unused(count: int, size_bytes: int, first: int = 0) -> list[Image]:
@@ -200,11 +224,12 @@ def allow_get(
     return take_back
 
 
-def token_fields(node: KubeletNode, token: str) -> dict[str, Any]:
-    """The fields of a configuration of reclaimd that asks the kubelet with this token."""
+def token_fields(node: KubeletNode, *resources: str) -> dict[str, Any]:
+    """The fields of a configuration of reclaimd that asks the kubelet as a new service account,
+    which may `get` these resources."""
     file = node.disk.parent / f"token-{secrets.token_hex(4)}"
     file.touch(mode=0o600)
-    file.write_text(token + "\n")
+    file.write_text(service_account(node, *resources) + "\n")
     return {**endpoint_fields(node), "kubeletTokenFile": str(file)}
 
 
@@ -217,7 +242,7 @@ def certificate_fields(node: KubeletNode, name: str, group: str) -> dict[str, An
 
 def kubelet_fields(node: KubeletNode) -> dict[str, Any]:
     """The same, with whatever is allowed to: for tests that are not about the access."""
-    return token_fields(node, service_account(node, "nodes/pods", "nodes/proxy"))
+    return token_fields(node, "nodes/pods", "nodes/proxy")
 
 
 def endpoint_fields(node: KubeletNode) -> dict[str, str]:

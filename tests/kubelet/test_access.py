@@ -9,6 +9,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,18 @@ from tests.kubelet import manifests
 from tests.kubelet.api import write_kubeconfig
 from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.control_plane import kubelet_version
-from tests.kubelet.duel import MIB
 from tests.kubelet.kubelet import IMAGE_AGE_SECONDS, NODE
 from tests.kubelet.manifests import APP
 from tests.kubelet.node import (
+    MIB,
     PODS,
     RBAC,
     KubeletNode,
     allow_group,
     certificate_fields,
     kubelet_fields,
+    pod_of,
     purged,
-    service_account,
     token_fields,
     unused,
 )
@@ -64,7 +65,7 @@ def held(node: KubeletNode) -> tuple[set[str], set[str], set[str]]:
     """The names of the pods that have a container, of those that have a sandbox, and the images."""
     cri = node.runtime.cri
     return (
-        {each.labels["io.kubernetes.pod.name"] for each in cri.list_containers()},
+        {pod_of(each) for each in cri.list_containers()},
         {each.metadata.name for each in cri.list_sandboxes()},
         cri.image_tags() - {node.runtime.sandbox_image},
     )
@@ -93,16 +94,13 @@ def finished(make_node: NodeMaker) -> KubeletNode:
     ]
     made.import_images([Image(APP, (BASE,)), *own])
     made.create(manifests.running("serves", APP), "Running")
-    for name in FINISHED:
-        made.create(manifests.completed(name, image_of(name)))
-    for name in FINISHED:
-        made.wait_for_phase(name, "Succeeded")
+    made.create_all("Succeeded", *(manifests.completed(name, image_of(name)) for name in FINISHED))
     return made
 
 
 def with_token_for(resource: str) -> Access:
     """A service account that may get this resource."""
-    return lambda node: token_fields(node, service_account(node, resource))
+    return lambda node: token_fields(node, resource)
 
 
 def with_certificate(node: KubeletNode) -> dict[str, Any]:
@@ -155,10 +153,11 @@ def test_a_static_pod_that_has_finished_does_not_run_again(make_node: NodeMaker)
 # ---- by default: `kubeletEndpoint: auto`
 
 
-def finding(file: str) -> dict[str, Any]:
-    """What doctor says of asking the kubelet; empty if nothing is wrong."""
-    findings = json.loads(reclaimd("doctor", "--config", file, "-o", "json").stdout)["findings"]
-    return next((each for each in findings if each["check"] == "kubelet-list"), {})
+def finding(file: str, check: str = "kubelet-list") -> dict[str, Any]:
+    """What a check of doctor found, as a rule that of asking the kubelet; empty if nothing is
+    wrong."""
+    findings = answer(reclaimd("doctor", "--config", file, "-o", "json"))["findings"]
+    return next((each for each in findings if each["check"] == check), {})
 
 
 def by_default(node: KubeletNode, **fields: str) -> str:
@@ -242,7 +241,7 @@ def as_read(node: KubeletNode, *resources: str) -> tuple[dict[str, Any], str]:
     """`reclaimd config`, asking the kubelet as a service account that may get
     these resources; its warnings.
     """
-    access = token_fields(node, service_account(node, *resources))
+    access = token_fields(node, *resources)
     file = node.configured(kubeletConfigDir=str(node.kubelet.drop_ins), **access)
     done = reclaimd("config", "--config", file, "-o", "json")
     assert done.returncode == 0, done.stderr
@@ -276,16 +275,6 @@ def test_the_thresholds_are_those_that_this_kubelet_made_of_its_files(make_node:
 # ---- events about the Node, on an API server that asks RBAC
 
 
-@pytest.fixture
-def eventful(make_node: NodeMaker) -> KubeletNode:
-    """A node with images that nobody uses, and without the events of earlier ones."""
-    made = make_node()
-    for event in made.api.events():
-        made.api.delete(f"/api/v1/namespaces/default/events/{event['metadata']['name']}")
-    made.import_removable(unused(4, 20 * MIB))  # containerd holds each twice
-    return made
-
-
 def shipped_identity(node: KubeletNode) -> str:
     """The token of the service account of the DaemonSet, with the role of the overlay."""
     accounts = "/api/v1/namespaces/kube-system/serviceaccounts"
@@ -294,26 +283,6 @@ def shipped_identity(node: KubeletNode) -> str:
         namespace = document["metadata"]["namespace"]
         node.api.create(f"{RBAC}/namespaces/{namespace}/{PATHS[document['kind']]}", document)
     return node.plane.service_account_token("reclaimd", "kube-system")
-
-
-def sends_events(node: KubeletNode, token: str, mark: int, **fields: object) -> str:
-    """A configuration that sends events with this token, and acts at this mark."""
-    file = write_kubeconfig(node.disk.parent / "kubeconfig", node.api, {"token": token})
-    return node.configured(
-        kubernetesEvents=True,
-        kubeconfig=str(file),
-        nodeName=NODE,
-        evictionHard={"imagefs.available": str(mark)},
-        evictionMinimumReclaim={"imagefs.available": "0"},
-        evictionPressureTransitionPeriod="1s",
-        **fields,
-    )
-
-
-def events_of(node: KubeletNode, reason: str) -> list[dict[str, Any]]:
-    """The events of reclaimd with this reason."""
-    found = [each for each in node.api.events() if each["reason"] == reason]
-    return [each for each in found if each["source"]["component"] == "reclaimd"]
 
 
 def press(node: KubeletNode, daemon: Daemon, mark: int, number: int) -> None:
@@ -327,32 +296,36 @@ def press(node: KubeletNode, daemon: Daemon, mark: int, number: int) -> None:
     )
 
 
-def test_events_arrive_at_the_node_and_equal_ones_are_counted(eventful: KubeletNode) -> None:
+def test_events_arrive_at_the_node_and_equal_ones_are_counted(make_node: NodeMaker) -> None:
     """With no more than the role that is shipped. Two times of pressure are one event with a count
-    of two; a periodic collection that cannot free what it has to is another."""
-    node, token = eventful, shipped_identity(eventful)
+    of two."""
+    node = make_node()
+    node.import_removable(unused(4, 20 * MIB))  # containerd holds each twice
     mark = node.filesystem.available_bytes() - BELOW
-    low = {"imageGCHighThresholdPercent": 2, "imageGCLowThresholdPercent": 1}
-    kept = {"periodicGC": True, "keepImages": ["reclaimd.test/*"]}
+    user = {"token": shipped_identity(node)}
+    file = node.configured(
+        kubernetesEvents=True,
+        kubeconfig=str(write_kubeconfig(node.disk.parent / "kubeconfig", node.api, user)),
+        nodeName=NODE,
+        evictionHard={"imagefs.available": str(mark)},
+        evictionMinimumReclaim={"imagefs.available": "0"},
+        evictionPressureTransitionPeriod="1s",
+    )
 
-    def counts(*expected: int) -> bool:
-        return [event["count"] for event in events_of(node, MET)] == list(expected)
+    def met(count: int) -> bool:
+        found[:] = [each for each in node.api.events() if each["reason"] == MET]
+        return [each["count"] for each in found] == [count]
 
-    with Daemon("--config", sends_events(node, token, mark, **kept, **low)):
-        node.api.wait(
-            "it could not free enough", lambda: bool(events_of(node, "FreeDiskSpaceFailed")), 60.0
-        )
-    with Daemon("--config", sends_events(node, token, mark)) as daemon:
-        press(node, daemon, mark, 0)
-        node.api.wait("the event", lambda: counts(1), 60.0)
-        press(node, daemon, mark, 1)
-        node.api.wait("the count", lambda: counts(2), 90.0)
+    found = list[dict[str, Any]]()
+    with Daemon("--config", file) as daemon:
+        for number in range(2):
+            press(node, daemon, mark, number)
+            node.api.wait("the event", partial(met, number + 1), 90.0)
         assert not daemon.logged(NOT_SENT)
-    (event,), (failed,) = events_of(node, MET), events_of(node, "FreeDiskSpaceFailed")
+    (event,) = found
     about = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": NODE}
-    for each in (event, failed):
-        told = (each["involvedObject"], each["type"], each["source"]["host"])
-        assert told == (about, "Warning", NODE)
+    told = (event["involvedObject"], event["type"], event["source"])
+    assert told == (about, "Warning", {"component": "reclaimd", "host": NODE})
     said = "Attempting to reclaim ephemeral-storage (ReclaimPressure: below reclaimd's own mark)"
     assert event["message"] == said
 
@@ -385,10 +358,11 @@ class PulledNode:
         serves = manifests.container("serves", reference, imagePullPolicy="IfNotPresent")
         self.node.create(manifests.pod(name, serves), "Running")
 
-    def configuration(self, **fields: object) -> str:
+    def configuration(self) -> str:
         """A configuration for this node, without pressure."""
-        given = {"stateFile": str(self.state), "evictionHard": OFF, "imageMinimumGCAge": "0s"}
-        return self.node.configured(**{**given, **fields})
+        return self.node.configured(
+            stateFile=str(self.state), evictionHard=OFF, imageMinimumGCAge="0s"
+        )
 
     def id_of(self, reference: str) -> str:
         """The id of an image."""
@@ -414,31 +388,21 @@ class PulledNode:
 
         def are_gone() -> bool:
             listed = self.node.runtime.cri.list_containers()
-            left = {each.labels.get("io.kubernetes.pod.name") for each in listed}
+            left = set(map(pod_of, listed))
             return not set(names) & (left | self.node.api.pods().keys())
 
         self.node.api.wait("they and their containers are gone", are_gone, 180.0)
 
-    @property
-    def records(self) -> Path:
-        """Where the kubelet keeps its records."""
-        return self.node.kubelet.root / "image_manager" / "pulled"
-
     def recorded(self) -> set[str]:
         """The images of the records, as the runtime has answered to their pulls."""
-        return {json.loads(path.read_text())["imageRef"] for path in self.records.iterdir()}
+        records = self.node.kubelet.root / "image_manager" / "pulled"
+        return {json.loads(path.read_text())["imageRef"] for path in records.iterdir()}
 
-    def planned(self, **fields: object) -> dict[str, tuple[str, str]]:
+    def planned(self) -> dict[str, tuple[str, str]]:
         """Verdict and reason of each image by its name, those that go first and in their order."""
-        file = self.configuration(**fields)
-        found = answer(reclaimd("plan", "--config", file, "-o", "json"))
+        found = answer(reclaimd("plan", "--config", self.configuration(), "-o", "json"))
         images = [each for each in (*found["removals"], *found["kept"]) if each["kind"] == "image"]
         return {each["name"]: (each["verdict"], each["reason"]) for each in images}
-
-    def findings(self) -> dict[str, dict[str, Any]]:
-        """What doctor finds, by check."""
-        found = answer(reclaimd("doctor", "--config", self.configuration(), "-o", "json"))
-        return {each["check"]: each for each in found["findings"]}
 
     def reclaim(self, more: int) -> tuple[list[str], str]:
         """Until so many bytes more are available: the names of what went, and how it ended."""
@@ -474,18 +438,13 @@ def test_side_loaded_images_go_last_and_pulled_ones_as_ever(pulled: PulledNode) 
     """
     assert len(pulled.recorded()) == 2
     pulled.is_seen(SIDE)
-    found = pulled.findings()["images-not-pulled"]
-    assert found["level"] == "note"
-    assert found["evidence"].endswith(f"images: 1: {SIDE}"), found
+    told = finding(pulled.configuration(), "images-not-pulled")["evidence"]
+    assert told.endswith(f"images: 1: {SIDE}")
     pulled.leave("went", "side")
-    by_default = pulled.planned()
-    went, serves = pulled.name("went"), pulled.name("serves")
-    assert (by_default[SIDE], by_default[went], by_default[SPARE]) == (GOES_LAST, UNUSED, UNUSED)
-    assert by_default[serves][1] == "in_use"
-    assert [name for name, (verdict, _) in by_default.items() if verdict == "remove"][-1] == SIDE
-    assert pulled.planned(keepImagesNotPulled=True)[SIDE] == ("keep", "not_pulled")
-    assert pulled.planned(keepImagesNotPulled=False)[SIDE] == UNUSED
-
+    planned, went = pulled.planned(), pulled.name("went")
+    assert (planned[SIDE], planned[went], planned[SPARE]) == (GOES_LAST, UNUSED, UNUSED)
+    assert planned[pulled.name("serves")][1] == "in_use"
+    assert [name for name, (verdict, _) in planned.items() if verdict == "remove"][-1] == SIDE
     names, reason = pulled.reclaim(MIB)
     assert SIDE not in names
     assert "had not pulled" not in reason
@@ -494,10 +453,9 @@ def test_side_loaded_images_go_last_and_pulled_ones_as_ever(pulled: PulledNode) 
     assert reason.endswith(
         "nothing else was enough, so 1 image went that the kubelet had not pulled"
     )
-    findings = pulled.findings()
-    assert "images-not-pulled" not in findings
     # nobody prunes that of `went`
-    assert findings["pull-records"]["evidence"].startswith("1 of 2 records")
+    told = finding(pulled.configuration(), "pull-records")["evidence"]
+    assert told.startswith("1 of 2 records")
 
 
 def test_records_that_the_kubelet_prunes_make_no_image_side_loaded(pulled: PulledNode) -> None:
@@ -516,18 +474,5 @@ def test_records_that_the_kubelet_prunes_make_no_image_side_loaded(pulled: Pulle
     node.api.wait("the records are pruned", lambda: serves not in pulled.recorded(), 60.0)
     assert node.phase("serves") == "Running"
     pulled.is_seen(name)
-    assert "images-not-pulled" not in pulled.findings()
     pulled.leave("serves")
     assert pulled.planned()[name] == UNUSED
-
-
-def test_what_was_known_of_a_pull_outlives_its_record(pulled: PulledNode) -> None:
-    """And so does that an image was side-loaded, which no record shows any more after
-    the kubelet has collected.
-    """
-    pulled.is_seen(SIDE)
-    for path in pulled.records.iterdir():
-        path.unlink()
-    pulled.leave("went", "side")
-    found = pulled.planned()
-    assert (found[SIDE], found[pulled.name("went")]) == (GOES_LAST, UNUSED)

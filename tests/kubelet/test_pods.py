@@ -1,5 +1,5 @@
 """What garbage collection beside a real kubelet must not disturb: no pod runs
-again, and no log is lost, whatever happens to pods, kubelet and reclaimd meanwhile.
+again, and no log is lost, whatever happens to pods and kubelet meanwhile.
 
 The kubelet finds again what a pod has done by the dead containers that the runtime still has:
 without them a completed pod would run a second time, and an init container would be repeated.
@@ -14,7 +14,8 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,23 +24,24 @@ import pytest
 from tests.faults.proxy import Proxy
 from tests.kubelet import manifests
 from tests.kubelet.conftest import NodeMaker
-from tests.kubelet.duel import MIB, restarts
 from tests.kubelet.manifests import APP
 from tests.kubelet.node import (
+    MIB,
     PODS,
     PURGE,
     PURGE_SECONDS,
     KubeletNode,
     kubelet_fields,
+    pod_of,
     purged,
+    restarts,
     unused,
 )
 from tests.nodes.faults import Hang
-from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import ToolError
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.real_node.runtime import ContainerRuntimeError
-from tests.reclaimd_process import PROGRAM, Daemon, came_true, reclaimd
+from tests.reclaimd_process import PROGRAM, reclaimd
 
 SETTLED = ("serves", "prepared", "done", "failed", "static-127.0.0.1")
 """The pods that stay as they are; `crashing` begins again and again."""
@@ -80,11 +82,16 @@ def crashes(node: KubeletNode) -> int:
     return restarts(node.api.get(f"{PODS}/crashing"))
 
 
-def assert_as_before(node: KubeletNode, before: dict[str, list[Any]]) -> None:
-    """Nothing has run again but what crashes, and that does; every log is served."""
+def assert_none_ran_again(node: KubeletNode, before: dict[str, list[Any]]) -> None:
+    """Nothing has run again but what crashes, and that does."""
     crashed = crashes(node)
     node.api.wait("it crashes again", lambda: crashes(node) > crashed, 120.0)
     assert node.statuses(*before) == before
+
+
+def assert_as_before(node: KubeletNode, before: dict[str, list[Any]]) -> None:
+    """Nothing has run again but what crashes, and that does; every log is served."""
+    assert_none_ran_again(node, before)
     for name, text in LOGS.items():
         assert node.api.text(f"{PODS}/{name}/log") == text
     first = node.api.text(f"{PODS}/prepared/log?container=prepares")
@@ -114,36 +121,25 @@ def test_no_pod_runs_again_and_every_log_is_served(node: KubeletNode) -> None:
 
 
 @contextmanager
-def passes(file: str) -> Iterator[None]:
-    """One pass after another while the `with` block runs; at the end each must have succeeded."""
-    stop, failures = threading.Event(), list[BaseException]()
-
-    def work() -> None:
+def beside(*works: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Each goes on until the event is set, when the `with` block is over; what one raises is raised
+    at the end."""
+    over = threading.Event()
+    with ThreadPoolExecutor() as pool:
+        going = [pool.submit(work, over) for work in works]
         try:
-            while not stop.is_set():
-                purged(file)
-        except BaseException as failure:  # noqa: BLE001 # told on the test's own thread
-            failures.append(failure)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-    assert failures == []
+            yield
+        finally:
+            over.set()
+        for each in going:
+            each.result()
 
 
 def traces(node: KubeletNode) -> set[str]:
     """What there is of the two pods and their image."""
-
-    def of_them(labels: Mapping[str, str]) -> bool:
-        return labels["io.kubernetes.pod.name"] in FORCED
-
     cri = node.runtime.cri
-    found = {f"container {each.state}" for each in cri.list_containers() if of_them(each.labels)}
-    found |= {f"sandbox {each.state}" for each in cri.list_sandboxes() if of_them(each.labels)}
+    found = {f"container {each.state}" for each in cri.list_containers() if pod_of(each) in FORCED}
+    found |= {f"sandbox {each.state}" for each in cri.list_sandboxes() if pod_of(each) in FORCED}
     found |= {f"log {path.name}" for path in node.kubelet.pod_logs.glob(f"default_{FORCED[0]}*")}
     return found | (cri.image_tags() & {OWN})
 
@@ -175,7 +171,12 @@ def test_what_pods_deleted_by_force_leave_goes_once_the_kubelet_has_let_go_of_th
         assert not {name for name in names if FORCED[0] in name or name in (OWN, APP)}
         assert traces(node) == held
         node.kubelet.start()
-    with passes(file):
+
+    def passes(over: threading.Event) -> None:
+        while not over.is_set():
+            purged(file)
+
+    with beside(passes):
         if kubelet == "goes on":
             force_delete()
         node.api.wait("nothing is left of them", lambda: traces(node) == set(), 90.0)
@@ -241,8 +242,7 @@ def test_what_the_kubelet_said_before_it_was_killed_holds_and_the_next_pass_does
     """Containers of terminated pods, with the kubelet's list: those go by the list of the
     beginning; the sandboxes, for which a new list is read, stay until the kubelet answers again."""
     names = [f"finished-{number}" for number in range(6)]
-    for name in names:
-        node.create(manifests.completed(name, APP), "Succeeded")
+    node.create_all("Succeeded", *(manifests.completed(name, APP) for name in names))
     before, held, asking = node.statuses(*SETTLED, *names), node.runtime.cri, kubelet_fields(node)
 
     def sandboxes() -> set[str]:
@@ -252,7 +252,7 @@ def test_what_the_kubelet_said_before_it_was_killed_holds_and_the_next_pass_does
         node.kubelet.kill()
         del proxy.failpoints["RemoveContainer"]
         ended()
-    left = {each.labels["io.kubernetes.pod.name"] for each in held.list_containers()}
+    left = set(map(pod_of, held.list_containers()))
     assert not left & set(names)
     assert sandboxes() >= set(names)
     node.kubelet.start()
@@ -263,39 +263,7 @@ def test_what_the_kubelet_said_before_it_was_killed_holds_and_the_next_pass_does
         return not sandboxes() & {*names, "done", "failed"}
 
     node.api.wait("the sandboxes go, as soon as it lists its pods again", passed_again, 60.0)
-    crashed = crashes(node)
-    node.api.wait("it crashes again", lambda: crashes(node) > crashed, 120.0)
-    assert node.statuses(*before) == before
-
-
-# ---- two reclaimds
-
-
-def test_two_of_them_without_a_common_lock_do_no_harm(node: KubeletNode) -> None:
-    """Both answer one fill; each removal succeeds, or finds that the other was first. All images
-    are not enough, so neither comes too late."""
-    node.import_removable(unused(12, 8 * MIB))
-    before = node.statuses(*SETTLED)
-    mark = node.filesystem.available_bytes() - 100 * MIB
-    first, second = (
-        node.configured(
-            lockDirectory=str(node.disk.parent / lock),
-            evictionHard={"imagefs.available": str(mark)},
-            evictionMinimumReclaim={"imagefs.available": "0"},
-        )
-        for lock in ("lock", "lock-of-the-second")
-    )
-    with Daemon("--config", first) as one, Daemon("--config", second) as two:
-        fill_bytes(node.disk / "fill", mark - 400 * MIB, fast=True).wait(60.0)
-        assert came_true(lambda: bool(one.passes and two.passes))
-        assert came_true(lambda: not unused_left(node))
-    records = [*one.passes, *two.passes]
-    outcomes = [each for record in records for each in record["removals"]]
-    assert {each["result"] for each in outcomes} <= {"removed", "already_gone"}
-    assert [record["errors"] for record in records if record["errors"]] == []
-    images = {each["name"].partition(":")[0] for each in outcomes if each["kind"] == "image"}
-    assert images == {"reclaimd.test/unused"}
-    assert_as_before(node, before)
+    assert_none_ran_again(node, before)
 
 
 # ---- a storm of pods
@@ -326,42 +294,32 @@ def test_no_image_vanishes_while_a_pod_is_being_made(make_node: NodeMaker, count
         for number in range(30)
     ]
     node.import_images(images)
-    file, choice, stop, purges = node.configured(), random.Random(1), threading.Event(), 0  # noqa: S311 # a repeatable order, no secret
+    file, choice = node.configured(), random.Random(1)  # noqa: S311 # a repeatable order, no secret
 
-    def purge_on() -> None:
-        nonlocal purges
-        while not stop.is_set():
+    def purge_on(over: threading.Event) -> None:
+        while not over.is_set():
             reclaimd(*PURGE, "--config", file, timeout_seconds=PURGE_SECONDS)
-            purges += 1
 
-    def bring_back() -> None:
-        while not stop.wait(3.0):  # as pulls would
+    def bring_back(over: threading.Event) -> None:
+        while not over.wait(3.0):  # as pulls would
             # removed again before it was whole or shown
             with contextlib.suppress(ContainerRuntimeError, FileNotFoundError, ToolError):
                 node.import_images(images)
-
-    threads = [threading.Thread(target=each, daemon=True) for each in (purge_on, bring_back)]
-    for thread in threads:
-        thread.start()
-    names, first = [f"storm-{number}" for number in range(count)], time.monotonic()
-    for number, name in enumerate(names, 1):
-        command = (*manifests.SHELL, "sleep 1; echo done")
-        runs = manifests.container("runs", choice.choice(images).reference, command)
-        node.create(manifests.pod(name, runs, restart="Never"))
-        time.sleep(max(first + number * EACH_SECONDS - time.monotonic(), 0.0))
 
     def ends() -> Counter[str]:
         pods = node.api.pods()
         return Counter(end_of(pods[name]) for name in names)
 
-    with contextlib.suppress(TimeoutError):  # then some have not ended, which is told
-        node.api.wait("all have ended", lambda: ends().keys() <= {"ran", "absent"}, SETTLE_SECONDS)
-    stop.set()
-    for thread in threads:
-        thread.join()
+    names, first = [f"storm-{number}" for number in range(count)], time.monotonic()
+    with beside(purge_on, bring_back):
+        for number, name in enumerate(names, 1):
+            command = (*manifests.SHELL, "sleep 1; echo done")
+            runs = manifests.container("runs", choice.choice(images).reference, command)
+            node.create(manifests.pod(name, runs, restart="Never"))
+            time.sleep(max(first + number * EACH_SECONDS - time.monotonic(), 0.0))
+        with contextlib.suppress(TimeoutError):  # then some have not ended, which is told
+            node.api.wait("all end", lambda: ends().keys() <= {"ran", "absent"}, SETTLE_SECONDS)
     found, pods = ends(), node.api.pods()
-    print(f"\nstorm: {time.monotonic() - first:.0f} s, {purges} purges, {dict(found)}")
     assert found.keys() <= {"ran", "absent"}
     assert [name for name in names if restarts(pods[name])] == []
     assert found["ran"] > 0
-    assert purges > 0

@@ -11,27 +11,33 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from reclaim.cri import cri_pb2
 from tests.kubelet import manifests
 from tests.kubelet.api import Api
 from tests.kubelet.control_plane import ControlPlane
-from tests.kubelet.duel import MIB, Responder, duel
 from tests.kubelet.kubelet import CONTAINER_LOG_LINKS, KubeletSettings
 from tests.kubelet.manifests import APP
-from tests.kubelet.node import GIB, PODS, KubeletNode, kubelet_fields, kubelet_node, unused
+from tests.kubelet.node import (
+    GIB,
+    MIB,
+    PODS,
+    KubeletNode,
+    kubelet_fields,
+    kubelet_node,
+    pod_of,
+    unused,
+)
+from tests.lab.duel import duel
 from tests.real_node.crio import crio_program
 from tests.real_node.fill import fill_bytes
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.reclaimd_process import answer, reclaimd
+from tests.rows import rows
 
-ON_CRIO = pytest.mark.skipif(
-    crio_program() is None, reason="only CRI-O keeps images apart from writable layers (CRIO=)"
-)
 NODEFS, IMAGEFS = "nodefs.available", "imagefs.available"
 MARKS = {NODEFS: "10%", IMAGEFS: "15%"}
 WRITTEN_MEANWHILE = MIB  # at most, by the logs of the kubelet's node and by the runtime's database
@@ -55,6 +61,12 @@ OF_TWINS = [
     *unused(5, 30 * MIB),
 ]
 FEW = unused(4, 20 * MIB)  # containerd holds each twice: as a blob, and as a snapshot
+
+
+def need_a_runtime_for(layout: str) -> None:
+    """Skips the test where the runtime cannot have this layout."""
+    if layout == "split" and crio_program() is None:
+        pytest.skip("only CRI-O keeps images apart from writable layers (CRIO=)")
 
 
 # ---- what both read
@@ -91,12 +103,13 @@ def by_the_kubelet(kubelet: Api) -> dict[str, tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("layout", ["dedicated-imagefs", pytest.param("split", marks=ON_CRIO)])
+@pytest.mark.parametrize("layout", ["dedicated-imagefs", "split"])
 def test_the_kubelets_summary_and_our_observations_are_the_same(
     plane: ControlPlane, tmp_path: Path, layout: str
 ) -> None:
     """Bytes and inodes, also after each filesystem was filled by an amount of its own. All
     capacities are equal, and what is available is but for what was written meanwhile."""
+    need_a_runtime_for(layout)
     filled = {NODEFS: 300 * MIB, IMAGEFS: 100 * MIB}
     with two_filesystems(tmp_path / "node", plane, MARKS, split=layout == "split") as node:
         file, kubelet = node.configured(), node.asking("nodes/stats")
@@ -145,47 +158,34 @@ def two_filesystems(
 # ---- what is left
 
 
-@dataclass(frozen=True)
-class Left:
-    """What a node holds, by name. `logs`: the files below the pods' log
-    directories, without the pods' UIDs.
+Left = dict[str, set[Any]]
+"""What a node holds, by name: `containers`, `sandboxes`, `images`, and `logs`, the files below the
+pods' log directories, without the pods' UIDs.
 
-    The sandbox image is left out: where the runtime does not pin it the kubelet removes
-    it, and reclaimd does not.
-    """
-
-    containers: frozenset[tuple[str, str, int, str]]
-    sandboxes: frozenset[tuple[str, int, str]]
-    images: frozenset[str]
-    logs: frozenset[str]
+The sandbox image is left out: where the runtime does not pin it the kubelet removes it, and reclaimd
+does not.
+"""
 
 
 def left_on(node: KubeletNode) -> Left:
     """What the runtime and the directories of logs hold now."""
     cri, root = node.runtime.cri, node.kubelet.pod_logs
-    containers, sandboxes = cri_pb2.ContainerState.Name, cri_pb2.PodSandboxState.Name
 
     def without_uid(path: Path) -> str:
         pod, *rest = path.relative_to(root).parts
         return "/".join((pod.rpartition("_")[0], *rest))
 
-    return Left(
-        frozenset(
-            (
-                each.labels["io.kubernetes.pod.name"],
-                each.metadata.name,
-                each.metadata.attempt,
-                containers(each.state),
-            )
+    return {
+        "containers": {
+            (pod_of(each), each.metadata.name, each.metadata.attempt, each.state)
             for each in cri.list_containers()
-        ),
-        frozenset(
-            (each.metadata.name, each.metadata.attempt, sandboxes(each.state))
-            for each in cri.list_sandboxes()
-        ),
-        frozenset(cri.image_tags() - {node.runtime.sandbox_image}),
-        frozenset(map(without_uid, root.rglob("*"))),
-    )
+        },
+        "sandboxes": {
+            (each.metadata.name, each.metadata.attempt, each.state) for each in cri.list_sandboxes()
+        },
+        "images": cri.image_tags() - {node.runtime.sandbox_image},
+        "logs": set(map(without_uid, root.rglob("*"))),
+    }
 
 
 def make_pods(node: KubeletNode) -> None:
@@ -278,47 +278,30 @@ def relieved(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("signal", "split", "gone_images", "gone_pods"),
-    [
-        pytest.param(
-            IMAGEFS,
-            False,
-            set(),
-            {*FINISHED, "once-127.0.0.1"},
-            id="one filesystem",
-        ),
-        pytest.param(
-            IMAGEFS,
-            True,
-            {image.reference for image in FEW},
-            set(),
-            id="split, images",
-            marks=ON_CRIO,
-        ),
-        pytest.param(NODEFS, True, set(), {"done"}, id="split, layers", marks=ON_CRIO),
-    ],
-)
+@rows("""
+    signal            | split | few | pods                                     | what
+    imagefs.available |       |     | [done-0, done-1, failed, once-127.0.0.1] | one filesystem
+    imagefs.available | yes   | yes | []                                       | split, images
+    nodefs.available  | yes   |     | [done]                                   | split, layers
+""")
 def test_the_same_goes_as_when_the_kubelet_itself_makes_room(
-    plane: ControlPlane,
-    tmp_path: Path,
-    signal: str,
-    split: bool,
-    gone_images: set[str],
-    gone_pods: set[str],
+    plane: ControlPlane, tmp_path: Path, signal: str, split: bool, few: bool, pods: list[str]
 ) -> None:
     """With `extent: all` and the kubelet's list: containers by pod, name and attempt; sandboxes,
     images and logs. Where images are on a filesystem of their own, and writable layers with the
-    kubelet's data, each is relieved by what is on it. No pod is evicted on either."""
+    kubelet's data, each is relieved by what is on it: the few images that nobody uses, or the
+    containers of these pods. No pod is evicted on either."""
+    need_a_runtime_for("split" if split else "one")
     (before, left), ours = (
         relieved(tmp_path / name, plane, signal, relieve, split=split)
         for name, relieve in (("k", by_the_kubelet_alone), ("r", by_reclaimd_before))
     )
     assert ours[1] == left
-    assert not split or (ours[0], left.images) == (before, before.images - gone_images)
-    pods = {name for name, *_ in before.containers}
-    assert "deleted" not in {name for name, *_ in left.containers}
-    assert pods - {name for name, *_ in left.containers} - {"deleted"} == gone_pods
+    gone = {image.reference for image in FEW} if few else set()
+    assert not split or (ours[0], left["images"]) == (before, before["images"] - gone)
+    were, still = ({name for name, *_ in each["containers"]} for each in (before, left))
+    assert "deleted" not in still
+    assert were - still - {"deleted"} == {*pods}
 
 
 # ---- a fill beside the kubelet
@@ -333,9 +316,8 @@ def test_with_reclaimd_beside_it_the_kubelet_has_nothing_to_do(
     """It never has pressure and no pod is evicted; what runs goes on running. On XFS, one file:
     with each doubling as much again as it has would be missing at once. On CRI-O, which keeps no
     content beside the layers, all unused images hold less than that: there, what runs still goes
-    on. `make kubelet` has the table of all rates, both sides."""
-    responder = Responder.RECLAIMD
-    found = duel(tmp_path / "node", plane, rate_mib, responder=responder, fstype=fstype)
+    on. `make kubelet` has the table of both sides."""
+    found = duel(tmp_path / "node", plane, rate_mib, fstype=fstype)
     assert found.restarted == ()
     assert found.first_freed_seconds is not None
     if fstype == "xfs" and crio_program() is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,6 +78,6 @@ SHORT = Effort(
 )
 
 
-def effort_of(environment: Mapping[str, str] = os.environ) -> Effort:
+def effort_of() -> Effort:
     """The whole run, unless `RECLAIMD_BENCH=short`."""
-    return SHORT if environment.get("RECLAIMD_BENCH") == "short" else Effort()
+    return SHORT if os.environ.get("RECLAIMD_BENCH") == "short" else Effort()

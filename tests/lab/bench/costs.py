@@ -10,20 +10,22 @@ not freed anything yet. A fill begins a second before the mark.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import tempfile
 import time
 import urllib.request
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from signals.types import FilesystemRole, FsLayout, Signal
 from tests.background import Background
-from tests.bench.fills import FillKind
-from tests.bench.measure import Effort, Row
-from tests.bench.ring import SCENES, Ring, StartResponder, ring
+from tests.lab.bench.fills import FillKind
+from tests.lab.bench.measure import Effort, Row
+from tests.lab.bench.ring import SCENES, Ring, StartResponder, ring
 from tests.nodes.small_node import MIB, SmallNode
 from tests.ports import free_port
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd
@@ -32,7 +34,6 @@ from tests.sockets.kubelet_server import Authority, KubeletServer, pod_list, ser
 
 GIB = 1 << 30
 HEADROOMS = ((10 * GIB, "far from their marks"), (30 * MIB, "30 MiB above"))
-TICKS = os.sysconf("SC_CLK_TCK")
 SETTLED_SECONDS = 2.0  # the start and the first calls to the runtime are over
 SCRAPES_A_SECOND = 20  # an hour of scrapes every 15 s, compressed into 12 s
 IMAGES = 40
@@ -48,26 +49,26 @@ def at_rest(effort: Effort) -> list[Row]:
     """Processor time in percent of a core, one value a stretch; then the
     memory after an hour's scrapes.
     """
-    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        small = SmallNode(Path(directory), FsLayout.DEDICATED_IMAGEFS, size_bytes=20 * GIB)
-        try:
-            rows = [_processor_time(small, effort, *headroom) for headroom in HEADROOMS]
-            rows.append(_memory(small, effort))
-            authority = Authority(Path(directory))
-            identity = authority.identity("node", "IP:127.0.0.1")
-            with KubeletServer(
-                kubelet_server.answer(pod_list()), tls=serving(identity, authority)
-            ) as kubelet:
-                asked = {
-                    "kubeletEndpoint": kubelet.url,
-                    "kubeletCAFile": str(authority.certificate),
-                    "kubeletCertificateFile": str(identity.certificate),
-                    "kubeletKeyFile": str(identity.key),
-                }
-                rows.append(_memory(small, effort, ", a kubelet asked over HTTPS", **asked))
-                assert kubelet.requests
-        finally:
-            small.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as directory,
+        closing(
+            SmallNode(Path(directory), FsLayout.DEDICATED_IMAGEFS, size_bytes=20 * GIB)
+        ) as small,
+    ):
+        rows = [_processor_time(small, effort, *headroom) for headroom in HEADROOMS]
+        rows.append(_memory(small, effort))
+        authority = Authority(Path(directory))
+        identity = authority.identity("node", "IP:127.0.0.1")
+        tls = serving(identity, authority)
+        with KubeletServer(kubelet_server.answer(pod_list()), tls=tls) as kubelet:
+            asked = {
+                "kubeletEndpoint": kubelet.url,
+                "kubeletCAFile": str(authority.certificate),
+                "kubeletCertificateFile": str(identity.certificate),
+                "kubeletKeyFile": str(identity.key),
+            }
+            rows.append(_memory(small, effort, ", a kubelet asked over HTTPS", **asked))
+            assert kubelet.requests
     return rows
 
 
@@ -84,18 +85,12 @@ def _processor_time(small: SmallNode, effort: Effort, headroom_bytes: int, what:
     shares = []
     with Daemon("--config", file) as daemon:
         time.sleep(SETTLED_SECONDS)
+        process = psutil.Process(daemon.process.pid)
         for _ in range(effort.stretches):
-            began, spent = time.monotonic(), _spent_seconds(daemon.process.pid)
+            process.cpu_percent()  # of the time until the next call
             time.sleep(effort.rest_seconds)
-            spent = _spent_seconds(daemon.process.pid) - spent
-            shares.append(100 * spent / (time.monotonic() - began))
+            shares.append(process.cpu_percent())
     return Row(f"at rest, two filesystems {what}", "% of a core", shares)
-
-
-def _spent_seconds(pid: int) -> float:
-    """Processor time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def _memory(small: SmallNode, effort: Effort, beside: str = "", **fields: Any) -> Row:
@@ -113,8 +108,7 @@ def _memory(small: SmallNode, effort: Effort, beside: str = "", **fields: Any) -
             with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as page:
                 page.read()
             time.sleep(1 / SCRAPES_A_SECOND)
-        status = Path(f"/proc/{daemon.process.pid}/status").read_text()
-    mebibytes = int(status.partition("VmRSS:")[2].split()[0]) / 1024
+        mebibytes = psutil.Process(daemon.process.pid).memory_info().rss / MIB
     what = f"resident memory with metrics on{beside}, after an hour of scrapes"
     return Row(what, "MiB", [mebibytes])
 
@@ -130,27 +124,26 @@ def start_up(effort: Effort) -> list[Row]:
         began = time.perf_counter()
         subprocess.run([PROGRAM, "--help"], check=True, capture_output=True)
         help_ms.append((time.perf_counter() - began) * 1000)
-    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        small = SmallNode(Path(directory), size_bytes=400 * MIB)
-        try:
-            for number in range(PODS):
-                small.run(small.run_pod(f"pod-{number}"))
-            small.add_images(IMAGES, MIB)
-            configuration = small.configuration(
-                evictionHard={"nodefs.available": "1"},
-                controlSocket=f"{directory}/run/control.sock",
-                holdOffAfterStart="1h",
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as directory,
+        closing(SmallNode(Path(directory), size_bytes=400 * MIB)) as small,
+    ):
+        for number in range(PODS):
+            small.run(small.run_pod(f"pod-{number}"))
+        small.add_images(IMAGES, MIB)
+        configuration = small.configuration(
+            evictionHard={"nodefs.available": "1"},
+            controlSocket=f"{directory}/run/control.sock",
+            holdOffAfterStart="1h",
+        )
+        status = ("status", "--config", configuration, "-o", "json")
+        with Daemon("--config", configuration):
+            # it has located the images
+            assert came_true(
+                lambda: answer(reclaimd(*status))["layout"] is not None, WITHIN_SECONDS
             )
-            status = ("status", "--config", configuration, "-o", "json")
-            with Daemon("--config", configuration):
-                # it has located the images
-                assert came_true(
-                    lambda: answer(reclaimd(*status))["layout"] is not None, WITHIN_SECONDS
-                )
-                asking += [one_hook(small, configuration) for _ in range(effort.hooks)]
-            alone += [one_hook(small, configuration, "--standalone") for _ in range(effort.hooks)]
-        finally:
-            small.close()
+            asking += [one_hook(small, configuration) for _ in range(effort.hooks)]
+        alone += [one_hook(small, configuration, "--standalone") for _ in range(effort.hooks)]
     hook = "embedded node: hook, exec to the first removal"
     return [
         Row("reclaimd --help", "ms", help_ms),

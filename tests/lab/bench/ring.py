@@ -25,8 +25,8 @@ from typing import Protocol
 
 from reclaim.xfs_hint import set_inherited_hint
 from tests.background import Background
-from tests.bench.fills import FillKind, fill, other_writers
-from tests.bench.measure import MIB, Effort
+from tests.lab.bench.fills import FillKind, fill, other_writers
+from tests.lab.bench.measure import MIB, Effort
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.crio import crio_program
 from tests.real_node.fill import Fill, fill_bytes

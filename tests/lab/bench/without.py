@@ -1,7 +1,7 @@
 """The program without some of its rules: sets attributes of its modules,
 then calls its command line.
 
-    python -m tests.bench.without '{"module:attribute": "expression", …}' run --config FILE
+    python -m tests.lab.bench.without '{"module:attribute": "expression", …}' run --config FILE
 
 An expression is evaluated in its module's own namespace. No switch of the product does that.
 """

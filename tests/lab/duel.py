@@ -10,11 +10,10 @@ it knows nothing of who responds.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -22,33 +21,26 @@ from operator import attrgetter
 from pathlib import Path
 
 from tests.background import Background
-from tests.bench import ring
 from tests.kubelet import manifests
 from tests.kubelet.api import ApiError
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import KubeletSettings
-from tests.kubelet.node import GIB, KubeletNode, kubelet_node
+from tests.kubelet.node import GIB, MIB, KubeletNode, kubelet_node, restarts, unused
+from tests.lab.bench.ring import Sampler
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import available_bytes, capacity_bytes
 from tests.real_node.oci import BASE, Image, ImageTar, random_layer
-from tests.reclaimd_process import Daemon, write_configuration
+from tests.reclaimd_process import Daemon
 
-MIB = 1 << 20
 SIZE_BYTES = 6 * GIB
 UNUSED, UNUSED_BYTES = 19, 40 * MIB
 HEADROOM_BYTES = 200 * MIB  # above reclaimd's mark when the fill begins
 WATCH_SECONDS = 0.25
-UNUSED_IMAGES = [
-    Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, UNUSED_BYTES)))
-    for number in range(UNUSED)
-]
 USED_IMAGES = [
     Image(f"reclaimd.test/used:{number}", (BASE, random_layer(1000 + number, 2 * MIB)))
     for number in range(11)
 ]
-IMAGES = [*UNUSED_IMAGES, *USED_IMAGES]
-ABOVE_SECONDS = 2.0  # that long above the kubelet's mark after the fill: what is timed is over
-ALONE_SECONDS = 30.0  # after the fill, at the latest
+IMAGES = [*unused(UNUSED, UNUSED_BYTES), *USED_IMAGES]
 UNTOUCHED_SECONDS = 12.0  # after the fill: the kubelet looks once more
 QUIET_SECONDS = 22.0  # above its mark: it looks each 10 s, at figures that are up to 10 s old
 # after the fill, at the latest: it evicts one pod each 10 s as long as it has to
@@ -75,15 +67,8 @@ class Responder(StrEnum):
     """beside the kubelet, as it is by default"""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """What was available and what the fill had written, in bytes, `at`
-    seconds after the fill began.
-    """
-
-    at: float
-    available: int
-    written: int
+Sample = tuple[float, int, int]
+"""Seconds after the fill began; what was available and what the fill had written, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -110,35 +95,16 @@ class DuelRun:
     fill_bytes: int
     pressure: bool
     evicted: tuple[str, ...]
-    crossed_seconds: float | None
-    """after the fill began, the own mark was crossed"""
     first_freed_seconds: float | None
-    """from then to the first freed byte; None if nothing was freed, or the
+    """from when the own mark was crossed to the first freed byte; None if nothing was freed, or the
     filesystem does not tell when
     """
     lowest_bytes: int
-    below_mark_seconds: float
     images_before: int
     images_left: int
     restarted: tuple[str, ...]
-    idle_share: float
-    """of the processors' time during the fill"""
-    stolen_share: float
-    """by other virtual machines"""
     samples: tuple[Sample, ...]
     events: tuple[Event, ...]
-
-
-class Sampler(ring.Sampler):
-    """The same of a node that a kubelet keeps."""
-
-    def seconds_above(self, mark_bytes: int) -> float:
-        """How long it has been at the mark or above, up to now."""
-        below = next(
-            (at for at, available, _ in reversed(self.samples) if available < mark_bytes),
-            self.samples[0][0],
-        )
-        return time.monotonic() - below
 
 
 class PressureWatch(Background):
@@ -149,11 +115,6 @@ class PressureWatch(Background):
         super().__init__("pressure watch")
         self.changes: list[tuple[float, bool]] = []
         self._node = node
-
-    @property
-    def seen(self) -> bool:
-        """It once had."""
-        return any(has for _, has in self.changes)
 
     def _run(self) -> None:
         last = False
@@ -170,20 +131,13 @@ def crowd(node: KubeletNode) -> list[str]:
     The names of what runs.
     """
     names = [image.reference for image in USED_IMAGES]
-    runs = [f"serves-{number}" for number in range(5)]
-    for number, name in enumerate(runs):
-        node.create(manifests.running(name, names[number]))
-    for number in range(3):
-        node.create(manifests.completed(f"done-{number}", names[5 + number]))
-    for number in range(2):
-        node.create(manifests.with_init(f"prepared-{number}", names[8 + number], names[number]))
+    runs = [manifests.running(f"serves-{at}", names[at]) for at in range(5)]
+    runs += [manifests.with_init(f"prepared-{at}", names[8 + at], names[at]) for at in range(2)]
+    done = [manifests.completed(f"done-{at}", names[5 + at]) for at in range(3)]
     node.create(manifests.crashing("fails-0", names[10]))
-    runs += ["prepared-0", "prepared-1"]
-    for name in runs:
-        node.wait_for_phase(name, "Running")
-    for number in range(3):
-        node.wait_for_phase(f"done-{number}", "Succeeded")
-    return runs
+    node.create_all("Running", *runs)
+    node.create_all("Succeeded", *done)
+    return [pod["metadata"]["name"] for pod in runs]
 
 
 def duel(
@@ -194,14 +148,8 @@ def duel(
     responder: Responder = Responder.RECLAIMD,
     fstype: str = "ext4",
     images: Sequence[Image | ImageTar] = IMAGES,
-    before_fill: Callable[[], None] = lambda: None,
-    after_fill: Callable[[], None] = lambda: None,
 ) -> DuelRun:
-    """One fill of one file at a rate on a new node.
-
-    `images`: `IMAGES`, or their tar. `before_fill` returns when the machine is at rest;
-    `after_fill` is called when it need no longer be.
-    """
+    """One fill of one file at a rate on a new node. `images`: `IMAGES`, or their tar."""
     settings = KubeletSettings(
         {"nodefs.available": f"{NODEFS_PERCENT}%", "imagefs.available": f"{IMAGEFS_PERCENT}%"}
     )
@@ -218,24 +166,17 @@ def duel(
         )
         images_before = len(node.runtime.cri.list_images())
         said: list[Event] = []
-        with _beside(node, directory, responder, said):
-            before_fill()
-            with PressureWatch(node) as pressure:
-                processors = _processor_times()
-                began, wall = time.monotonic(), time.time()
-                fill = fill_bytes(node.disk / "fill", 0, rate_mib * MIB, most_bytes=most)
-                try:
-                    with Sampler(node.disk, fill) as sampler:
-                        fill.wait(600.0)
-                        ended = time.monotonic()
-                        idle, stolen = _shares(processors, _processor_times())
-                        _settle(
-                            sampler, mark, ended + ACCOUNTED_SECONDS.get(fstype, 0.0), after_fill
-                        )
-                finally:
-                    fill.stop()
+        with _beside(node, responder, said), PressureWatch(node) as pressure:
+            began, wall = time.monotonic(), time.time()
+            fill = fill_bytes(node.disk / "fill", 0, rate_mib * MIB, most_bytes=most)
+            try:
+                with Sampler(node.disk, fill) as sampler:
+                    fill.wait(600.0)
+                    ended = time.monotonic()
+                    _settle(sampler, mark, ended + ACCOUNTED_SECONDS.get(fstype, 0.0))
+            finally:
+                fill.stop()
         own = above if responder == Responder.RECLAIMD else mark
-        crossed = sampler.crossed(own)
         pods = node.api.pods()
         version = node.runtime.cri.version()
         said += [Event(began, "fill", "begins"), Event(ended, "fill", "ends")]
@@ -258,42 +199,25 @@ def duel(
             mark_bytes=mark,
             own_mark_bytes=own,
             fill_bytes=most,
-            pressure=pressure.seen,
+            pressure=any(has for _, has in pressure.changes),
             evicted=tuple(node.evicted()),
-            crossed_seconds=None if crossed is None else crossed - began,
             first_freed_seconds=None if fstype in ACCOUNTED_SECONDS else sampler.first_freed(own),
             lowest_bytes=sampler.lowest,
-            below_mark_seconds=sampler.below(mark),
             images_before=images_before,
             images_left=len(node.runtime.cri.list_images()),
             restarted=tuple(name for name in runs if restarts(pods[name])),
-            idle_share=idle,
-            stolen_share=stolen,
-            samples=tuple(
-                Sample(at - began, available, written) for at, available, written in sampler.samples
-            ),
+            samples=tuple((at - began, left, written) for at, left, written in sampler.samples),
             events=tuple(each for each in events if each.at >= 0),
         )
-
-
-def restarts(pod: dict[str, object]) -> int:
-    """How often containers of a pod have been started again."""
-    status = pod["status"]
-    assert isinstance(status, dict)
-    kinds = ("initContainerStatuses", "containerStatuses")
-    return sum(int(each["restartCount"]) for kind in kinds for each in status.get(kind, ()))
 
 
 def _leave(disk: Path, bytes_available: int) -> None:
     """Allocates so much that this is left, to a MiB. What has been written so far is on the disk
     then, so that the fill does not wait for it. TimeoutError."""
-    ballast = fill_bytes(disk / "ballast", bytes_available, fast=True)
-    ballast.wait(60.0)
-    deadline = time.monotonic() + 60.0
-    with open(ballast.directory / "fill.bin", "r+b") as file:
+    size, deadline = 0, time.monotonic() + 60.0
+    with open(disk / "ballast", "wb") as file:
         while True:
             os.sync()  # btrfs accounts for what was allocated when it commits
-            size = os.fstat(file.fileno()).st_size
             more = available_bytes(disk) - bytes_available
             if abs(more) <= MIB:
                 return
@@ -305,39 +229,27 @@ def _leave(disk: Path, bytes_available: int) -> None:
                 os.posix_fallocate(file.fileno(), size, more)
             else:
                 os.truncate(file.fileno(), size + more)
+            size += more
 
 
-def _settle(
-    sampler: Sampler, mark_bytes: int, ended: float, after_fill: Callable[[], None]
-) -> None:
-    """Waits until nobody has a reason to act any more; on the way, until what is timed is over.
-    `ended`: when all that was written is accounted for."""
-
-    def wait(above_seconds: float, least: float, most: float) -> None:
-        while (since := time.monotonic() - ended) < most:
-            if since >= least and sampler.seconds_above(mark_bytes) >= above_seconds:
-                return
-            time.sleep(0.1)
-
-    wait(ABOVE_SECONDS, ABOVE_SECONDS, ALONE_SECONDS)
-    after_fill()
-    wait(
-        UNTOUCHED_SECONDS if sampler.crossed(mark_bytes) is None else QUIET_SECONDS,
-        UNTOUCHED_SECONDS,
-        SETTLE_SECONDS,
-    )
+def _settle(sampler: Sampler, mark_bytes: int, ended: float) -> None:
+    """Waits until nobody has a reason to act any more. `ended`: when all that was written is
+    accounted for."""
+    while (since := time.monotonic() - ended) < SETTLE_SECONDS:
+        below = next((at for at, left, _ in reversed(sampler.samples) if left < mark_bytes), None)
+        is_quiet = below is None or time.monotonic() - below >= QUIET_SECONDS
+        if since >= UNTOUCHED_SECONDS and is_quiet:
+            return
+        time.sleep(0.1)
 
 
 @contextlib.contextmanager
-def _beside(
-    node: KubeletNode, directory: Path, responder: Responder, said: list[Event]
-) -> Iterator[None]:
+def _beside(node: KubeletNode, responder: Responder, said: list[Event]) -> Iterator[None]:
     """Who stands beside the kubelet; at the end `said` has what the responder did."""
     if responder == Responder.NOBODY:
         yield
         return
-    configuration = write_configuration(directory / "reclaimd.yaml", **node.reclaimd_fields())
-    with Daemon("--config", str(configuration)) as daemon:
+    with Daemon("--config", node.configured()) as daemon:
         # it has asked the runtime where its images are, and the
         # kubelet whether it is healthy
         time.sleep(2.0)
@@ -347,7 +259,6 @@ def _beside(
         if "time" in event:
             at = datetime.fromisoformat(event["time"]).timestamp() - wall
             said.append(Event(at, "reclaimd", event["message"][:LINE_CHARACTERS]))
-    (directory / "reclaimd.log").write_text("\n".join(json.dumps(event) for event in daemon.events))
 
 
 def _kubelet_says(node: KubeletNode, wall: float, began: float) -> Iterator[Event]:
@@ -359,18 +270,3 @@ def _kubelet_says(node: KubeletNode, wall: float, began: float) -> Iterator[Even
         if found := KUBELET_LINE.search(line):
             at = datetime.strptime(f"{year}{found[1]}", "%Y%m%d %H:%M:%S.%f").timestamp()
             yield Event(began + at - wall, "kubelet", found[2][:LINE_CHARACTERS])
-
-
-def _processor_times() -> list[int]:
-    """The processors' times, in ticks, as proc(5) lists them: user, nice, system, idle,
-    iowait, irq, softirq, steal.
-    """
-    with open("/proc/stat", encoding="ascii") as file:
-        return [int(word) for word in file.readline().split()[1:9]]
-
-
-def _shares(before: Sequence[int], after: Sequence[int]) -> tuple[float, float]:
-    """Which share of the time between was idle, and which one was stolen."""
-    spent = [late - early for early, late in zip(before, after, strict=True)]
-    total = sum(spent) or 1
-    return round((spent[3] + spent[4]) / total, 3), round(spent[7] / total, 3)

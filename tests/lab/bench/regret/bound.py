@@ -18,8 +18,8 @@ from operator import itemgetter
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
-from tests.bench.regret.node import KUBELET_MARK
-from tests.bench.regret.workloads import GIB, Trace
+from tests.lab.bench.regret.node import KUBELET_MARK
+from tests.lab.bench.regret.workloads import GIB, Trace
 
 MOMENTS = 4000
 """At so many starts of containers, evenly chosen, the disk is looked at: fewer make it a lower

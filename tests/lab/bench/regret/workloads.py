@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from tests.bench.regret.catalogue import Catalogue, Repositories, log_normal, log_uniform, zipf
+from tests.lab.bench.regret.catalogue import Catalogue, Repositories, log_normal, log_uniform, zipf
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 MIB, GIB = 1024**2, 1024**3

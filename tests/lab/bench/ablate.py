@@ -1,7 +1,7 @@
 """What each rule of thumb of the engine brings: the engine with and without it, in
 turns, on a real containerd.
 
-    python -m tests.bench ablate [RULE …] [--disk large] [--filesystem ext4] [--rate 100] [--fill one-file]
+    python -m tests.lab.bench ablate [RULE …] [--disk large] [--filesystem ext4] [--rate 100] [--fill one-file]
                                  [--runs 20] [--to FILE]
 
 With `RECLAIMD_BESIDE=/path/to/the/other/bin/reclaimd` another version takes its turn, too: on a
@@ -33,10 +33,10 @@ from pathlib import Path
 from typing import Any
 
 from eviction.wording.explain import table
-from tests.bench.fills import FillKind
-from tests.bench.measure import Effort, effort_of, figure
-from tests.bench.ring import NOBODY, SCENES, WITH_HINT, Fought, Ring, StartResponder, ring
-from tests.bench.without import find
+from tests.lab.bench.fills import FillKind
+from tests.lab.bench.measure import Effort, effort_of, figure
+from tests.lab.bench.ring import NOBODY, SCENES, WITH_HINT, Fought, Ring, StartResponder, ring
+from tests.lab.bench.without import find
 from tests.real_node.conftest import CONTAINERD_TOOLS, what_is_missing
 from tests.real_node.crio import crio_tools
 from tests.reclaimd_process import Daemon
@@ -51,7 +51,7 @@ NO_RULES = (NOTHING, RECLAIMD)
 VARIABLE = "RECLAIMD_BESIDE"
 NEWER_FIELDS = ("lockDirectory",)
 REPORT = Path("report/ablate.json")
-CHILD = (sys.executable, "-m", "tests.bench.without")
+CHILD = (sys.executable, "-m", "tests.lab.bench.without")
 HEAD = [
     "WITHOUT",
     "FILLS",
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser(effort: Effort) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench ablate")
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.bench ablate")
     parser.add_argument("rules", metavar="RULE", nargs="*", type=_known, help=", ".join(RULES))
     parser.add_argument(
         "--filesystem",

@@ -23,9 +23,8 @@ import heapq
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from tests.bench.regret.workloads import MIB, Start, Trace
+from tests.lab.bench.regret.workloads import MIB, Start, Trace
 
 RATE = 150 * MIB
 """Bytes a second that a pull or a container writes."""
@@ -78,23 +77,26 @@ class Record:
     running: int = 0
 
 
-class Policy(Protocol):
-    """Decides which images go. `acts_in_fills`: as soon as the disk is below `mark`; else after
-    each event of the node (`acts_after_events`); `every_seconds`: by a timer, whatever the disk; 0:
-    not. Acts until `relieved` is available (parts of the disk). One object serves one trace."""
+class Policy:
+    """Decides which images go. This one leaves that to the kubelet; others derive from it. Acts
+    `acts_in_fills`: as soon as the disk is below `mark`; else after each event of the node
+    (`acts_after_events`); `every_seconds`: by a timer, whatever the disk; 0: not. Acts until
+    `relieved` is available (parts of the disk). One object serves one trace."""
 
-    acts_in_fills: bool
-    acts_after_events: bool
-    every_seconds: float
-    mark: float
-    relieved: float
+    acts_in_fills = False
+    acts_after_events = False
+    every_seconds = 0.0
+    mark = MARK
+    relieved = RELIEVED
 
     def used(self, node: Node, image: int) -> None:
-        """A container has started from the image, which is on the disk."""
+        """A container has started from the image, which is on the disk. The node has records, so
+        most need remember nothing."""
 
     def order(self, node: Node, images: list[int], need_bytes: int) -> Iterable[int]:
-        """The images, all of which may go, in the order in which they do. Is asked for the next one
-        after the one before is gone, and no further than is needed."""
+        """The images, all of which may go, in the order in which they do; the kubelet's here. Is
+        asked for the next one after the one before is gone, and no further than is needed."""
+        return node.least_recently_used(images)
 
 
 @dataclass
@@ -108,8 +110,8 @@ class Node:
     figures: Figures = field(default_factory=Figures)
     records: dict[int, Record] = field(default_factory=dict)
     present: dict[int, Record] = field(default_factory=dict)
-    exclusive: dict[int, int] = field(default_factory=dict)
-    """By image that is present or being pulled: the bytes of layers that no other one holds."""
+    holding: set[int] = field(default_factory=set)
+    """The images that are present or being pulled."""
     holders: dict[int, set[int]] = field(default_factory=dict)
     """By layer on the disk: the images that hold it."""
     _been: set[int] = field(default_factory=set)
@@ -203,9 +205,7 @@ class Node:
             if not holders:
                 del self.holders[layer]
                 freed += self.trace.catalogue.sizes[layer]
-            elif len(holders) == 1:
-                self.exclusive[next(iter(holders))] += self.trace.catalogue.sizes[layer]
-        del self.exclusive[image]
+        self.holding.discard(image)
         self.used -= freed
         self.figures.freed_bytes += freed
 
@@ -230,25 +230,18 @@ class Node:
 
         Returns the bytes of those that were not on the disk.
         """
-        missing = again = own = 0
+        missing = again = 0
         sizes, pulled = self.trace.catalogue.sizes, self.trace.catalogue.images[image].pulled
         for layer in self.trace.catalogue.images[image].layers:
-            holders = self.holders.get(layer)
-            if holders is None:
-                self.holders[layer] = {image}
-                own += sizes[layer]
+            if layer not in self.holders:
+                self.holders[layer] = set()
                 missing += sizes[layer]
-                if layer in self._been:
-                    again += sizes[layer]
-                else:
-                    self._been.add(layer)
-            else:
-                if len(holders) == 1:
-                    self.exclusive[next(iter(holders))] -= sizes[layer]
-                holders.add(image)
-        self.exclusive[image] = own
-        self.figures.again_bytes += again if pulled else 0
-        self.figures.pulled_bytes += missing - (again if pulled else 0)
+                again += sizes[layer] if pulled and layer in self._been else 0
+                self._been.add(layer)
+            self.holders[layer].add(image)
+        self.holding.add(image)
+        self.figures.again_bytes += again
+        self.figures.pulled_bytes += missing - again
         return missing
 
     def _end(self) -> None:

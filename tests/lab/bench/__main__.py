@@ -1,9 +1,9 @@
 """Runs every measurement and prints one table; a JSON document holds the values.
 
-`python -m tests.bench NAME …` runs only some of them. Two are not among them: `ablate`, the engine
+`python -m tests.lab.bench NAME …` runs only some of them. Two are not among them: `ablate`, the engine
 with and without each of its rules, and `regret`, a simulator of what removals cost later.
 `RECLAIMD_BENCH=short` runs a little of each, to check that it runs. A whole run of everything
-writes to `tests/bench/measured`; any other to `report`.
+writes to `tests/lab/bench/measured`; any other to `report`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from eviction.wording.explain import table
-from tests.bench import ablate
-from tests.bench.costs import at_rest, containerd_first_byte, start_up
-from tests.bench.measure import Effort, Row, effort_of
-from tests.bench.regret import compare
+from tests.lab.bench import ablate
+from tests.lab.bench.costs import at_rest, containerd_first_byte, start_up
+from tests.lab.bench.measure import Effort, Row, effort_of
+from tests.lab.bench.regret import compare
 from tests.real_node.conftest import what_is_missing
 
 MEASURED = Path(__file__).with_name("measured")
@@ -37,44 +37,35 @@ def main(names: Sequence[str]) -> int:
     """Measures, prints, writes. Returns 2 for a name that is not one of the measurements."""
     if names and names[0] in WITH_OPTIONS:
         return WITH_OPTIONS[names[0]](names[1:])
-    known, effort = EVERYWHERE | ON_A_REAL_NODE, effort_of()
+    effort, missing = effort_of(), what_is_missing()
+    known = EVERYWHERE | ({} if missing else ON_A_REAL_NODE)
+    if missing:
+        print(f"left out, {', '.join(ON_A_REAL_NODE)}: {missing}", file=sys.stderr)
     if unknown := set(names) - known.keys():
         there = ", ".join((*known, *WITH_OPTIONS))
         print(f"no measurement {', '.join(sorted(unknown))}; there are {there}", file=sys.stderr)
         return 2
-    missing = what_is_missing()
     rows: list[Row] = []
     began = time.monotonic()
     for name in names or known:
-        if missing is None or name in EVERYWHERE:
-            print(f"{time.monotonic() - began:.0f} s: {name}", file=sys.stderr)
-            rows += known[name](effort)
+        print(f"{time.monotonic() - began:.0f} s: {name}", file=sys.stderr)
+        rows += known[name](effort)
     head = ["WHAT", "RUNS", "MEDIAN", "BEST", "WORST"]
     print("\n".join(table([head, *(row.cells() for row in rows)])))
-    if missing is not None:
-        print(f"left out: {missing}")
-    machine = (
-        f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
-    )
-    machine += "; a short run" * effort.short
-    print(f"{machine}, {time.strftime('%Y-%m-%d')}; took {time.monotonic() - began:.0f} s")
-    whole = not names and not effort.short and missing is None
-    write(rows, machine, MEASURED if whole else REPORT)
-    return 0
-
-
-def write(rows: Sequence[Row], machine: str, directory: Path) -> None:
-    """The values as `bench.json`."""
-    directory.mkdir(parents=True, exist_ok=True)
     document = {
-        "machine": machine,
+        "machine": f"{os.cpu_count()} cores, Linux {platform.release()}, Python"
+        f" {platform.python_version()}{'; a short run' * effort.short}",
         "date": time.strftime("%Y-%m-%d"),
         "rows": [
             {"what": row.what, "unit": row.unit, "values": [round(v, 4) for v in row.values]}
             for row in rows
         ],
     }
+    whole = not (names or effort.short or missing)
+    directory = MEASURED if whole else REPORT
+    directory.mkdir(parents=True, exist_ok=True)
     (directory / "bench.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    return 0
 
 
 if __name__ == "__main__":

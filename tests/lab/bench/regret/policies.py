@@ -1,6 +1,6 @@
 """Who removes images, and in which order.
 
-* `Alone`: the kubelet, without anybody else.
+* `Policy`: the kubelet, without anybody else.
 * `Prune`: `crictl rmi --prune` once a day: every image that no container uses.
 * `Docuum`: the order of https://github.com/stepchowfun/docuum (`src/run.rs`, `vacuum`). Least
   recently used first; an image counts as used when an image that was built on it is; of two used at
@@ -35,36 +35,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reclaim.images.order import Candidate, by_cost
-from tests.bench.regret.node import MARK, RELIEVED, Node, Policy
-from tests.bench.regret.workloads import DAY, Trace
+from tests.lab.bench.regret.node import MARK, Node, Policy
+from tests.lab.bench.regret.workloads import DAY, Trace
 
 LIBRARY = "libcachesim"
 
 
-class Alone:
-    """The kubelet alone. Also the base of the others."""
-
-    acts_in_fills = False
-    acts_after_events = False
-    every_seconds = 0.0
-    mark = MARK
-    relieved = RELIEVED
-
-    def used(self, node: Node, image: int) -> None:
-        """Nothing has to be remembered: the node has records."""
-
-    def order(self, node: Node, images: list[int], need_bytes: int) -> Iterable[int]:
-        """The kubelet's."""
-        return node.least_recently_used(images)
-
-
-class Prune(Alone):
+class Prune(Policy):
     """`crictl rmi --prune` by a timer."""
 
     every_seconds = DAY
 
 
-class Docuum(Alone):
+class Docuum(Policy):
     """docuum's order."""
 
     acts_after_events = True
@@ -83,7 +66,7 @@ class Docuum(Alone):
         return sorted(images, key=lambda image: (last_used[image], -ancestors[image], image))
 
 
-class Reclaimd(Alone):
+class Reclaimd(Policy):
     """Ours, by last use."""
 
     acts_in_fills = True
@@ -120,7 +103,7 @@ class ByCost(Reclaimd):
         ]
         held = [
             layer
-            for image in node.exclusive
+            for image in node.holding
             if image not in may_go
             for layer in self._of(node, image)
         ]
@@ -158,7 +141,7 @@ def _used_at(node: Node, image: int) -> float:
     return node.now if record.running else max(record.last_used, record.detected)
 
 
-class Library(Alone):
+class Library(Policy):
     """An algorithm of libCacheSim. ImportError if that is not installed."""
 
     acts_in_fills = True
@@ -191,7 +174,7 @@ class Library(Alone):
                 self.used(node, image)
 
 
-class Offline(Alone):
+class Offline(Policy):
     """Knows all starts to come."""
 
     acts_in_fills = True
@@ -223,15 +206,12 @@ class Offline(Alone):
                 heapq.heappush(queue, (values[owner], owner))
 
     def _value(self, node: Node, image: int) -> float:
-        own, value = node.exclusive[image], 0.0
-        if not own or not node.trace.catalogue.images[image].pulled:
-            return math.inf
-        for layer in node.trace.catalogue.images[image].layers:
-            if len(node.holders[layer]) == 1:
-                value += node.trace.catalogue.sizes[layer] / (
-                    self._next(layer, node.now) - node.now
-                )
-        return value / own
+        catalogue, own, value = node.trace.catalogue, 0, 0.0
+        for layer in catalogue.images[image].layers:
+            if node.sole_holder(layer):
+                own += catalogue.sizes[layer]
+                value += catalogue.sizes[layer] / (self._next(layer, node.now) - node.now)
+        return value / own if own and catalogue.images[image].pulled else math.inf
 
     def _next(self, layer: int, now: float) -> float:
         uses = self._uses.get(layer, [])
@@ -240,7 +220,7 @@ class Offline(Alone):
 
 
 POLICIES: dict[str, Callable[[Trace], Policy]] = {
-    "kubelet": lambda _: Alone(),
+    "kubelet": lambda _: Policy(),
     "prune": lambda _: Prune(),
     "docuum": lambda _: Docuum(),
     "lru": lambda _: Reclaimd(),

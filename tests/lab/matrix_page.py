@@ -1,4 +1,5 @@
-"""The table of the matrix, and the root page's picture and sentence, from its files.
+"""The table of the matrix, and the root page's picture and sentence, from its files: `python -m
+tests.lab.matrix_page` writes them.
 
 A cell of the table: runs with DiskPressure of all runs; the median first byte after the own mark;
 the median of the lowest point, above the kubelet's mark; how many images were left.
@@ -8,12 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-import statistics
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from eviction.drill.report.page import (
@@ -30,18 +31,21 @@ from eviction.drill.report.page import (
     lanes_svg,
 )
 from signals.quantity import counted, format_bytes, format_duration
-from tests.bench.measure import figure, markdown_line, put
-from tests.kubelet.duel import MIB, SAMPLE_SECONDS, Responder
+from tests.kubelet.node import MIB
+from tests.lab.bench.measure import figure, markdown_line, put
+from tests.lab.duel import SAMPLE_SECONDS, Responder
 from tests.picture import sheet
 from tests.repository import ROOT
 
-MEASURED = ROOT / "tests" / "bench" / "measured" / "matrix"
+MEASURED = ROOT / "tests" / "lab" / "bench" / "measured" / "matrix"
 PAGE = ROOT / "tests" / "README.md"
 ROOT_PAGE = ROOT / "README.md"
 PICTURE = ROOT / "config" / "pictures" / "kubelet.svg"
 DUEL = ("1.36.2", "containerd 2.3.4", "ext4", 100)
 HEAD = ("Kubelet", "Runtime", "Filesystem", "MiB/s", *Responder)
 ABSENT = "-"
+Node = tuple[str, str, str, int]
+"""What was filled, and how fast: kubelet, runtime, filesystem, MiB/s."""
 ALL_RUNS = "all runs: DiskPressure, and above it each pod that was evicted"
 SQUARE = 12  # from one pod that was evicted to the next
 
@@ -96,14 +100,11 @@ class Recorded:
     @property
     def pressure(self) -> list[Event]:
         """When the node had DiskPressure."""
-        changes = [
-            (at, said == "DiskPressure") for at, said in self.said("node", "(no )?DiskPressure")
-        ]
-        periods = pairwise([*changes, (self.ended, False)])
+        changes = [*self.said("node", "(no )?DiskPressure"), (self.ended, "")]
         return [
             Event("DiskPressure", "mark", began, ended)
-            for (began, has), (ended, _) in periods
-            if has
+            for (began, said), (ended, _) in pairwise(changes)
+            if said == "DiskPressure"
         ]
 
     def lanes(self, side: str) -> list[Lane]:
@@ -120,27 +121,10 @@ class Recorded:
         ]
 
     @property
-    def node(self) -> tuple[str, str, str, int]:
-        """What was filled, and how fast.
-
-        Of the runtime's version without what a builder has added to it.
-        """
+    def node(self) -> Node:
+        """The version of the runtime without what a builder has added to it."""
         runtime = re.sub(r"[~+].*", "", self.head["runtime"])
         return self.head["kubelet"], runtime, self.head["filesystem"], self.head["rate_mib"]
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Of the runs of one node and one responder: how many had DiskPressure; the median first byte,
-    None: nothing was freed; the median lowest point, in bytes above the kubelet's mark; how many
-    images were left; how many pods were evicted in all."""
-
-    runs: int
-    pressure: int
-    first_freed_seconds: float | None
-    lowest_bytes: float
-    images_left: float
-    evicted: int
 
 
 def read_all(directory: Path) -> list[Recorded]:
@@ -148,26 +132,54 @@ def read_all(directory: Path) -> list[Recorded]:
     return [Recorded.read(file) for file in sorted(directory.glob("*.jsonl"))]
 
 
-def nodes(runs: Sequence[Recorded]) -> list[tuple[str, str, str, int]]:
-    """What was filled, in the order of the table."""
-    return sorted(
-        {run.node for run in runs}, key=lambda node: (*map(_by_number, node[:2]), *node[2:])
-    )
+def nodes(runs: Sequence[Recorded]) -> list[Node]:
+    """In the order of the table: 1.10 behind 1.9."""
+
+    def in_order(node: Node) -> list[str]:
+        return [re.sub(r"\d+", lambda number: number[0].zfill(9), str(part)) for part in node]
+
+    return sorted({run.node for run in runs}, key=in_order)
 
 
 def table(runs: Sequence[Recorded]) -> str:
     """The table, in Markdown. What is as in the row above is left out."""
     lines = [markdown_line(HEAD), "|" + "---|" * len(HEAD)]
-    above: tuple[object, ...] = (None,) * 4
+    above: tuple[object, ...] = ()
     for node in nodes(runs):
-        same = [node[: place + 1] == above[: place + 1] for place in range(3)]
-        names = [
-            "" if is_same else name for is_same, name in zip((*same, False), node, strict=True)
+        *names, rate = node
+        shown = [
+            "" if node[: place + 1] == above[: place + 1] else name
+            for place, name in enumerate(names)
         ]
-        cells = [_cell(figures(runs, node, who)) for who in Responder]
-        lines.append(markdown_line((*names, *cells)))
+        cells = [cell(_of(runs, who, node)) for who in Responder]
+        lines.append(markdown_line((*shown, rate, *cells)))
         above = node
     return "\n".join(lines) + "\n"
+
+
+def cell(runs: Sequence[Recorded]) -> str:
+    """What became of the runs of one node and one responder, if there are any."""
+    if not runs:
+        return ABSENT
+    pressure = sum(run.summary["pressure"] for run in runs)
+    first = _first_freed(runs)
+    lowest = median(run.summary["lowest_bytes"] - run.summary["mark_bytes"] for run in runs)
+    left = median(run.summary["images_left"] for run in runs)
+    evicted = sum(len(run.summary["evicted"]) for run in runs)
+    words = [
+        f"{pressure}/{len(runs)}",
+        ABSENT if first is None else f"{figure(first)} s",
+        f"{lowest / MIB:+.0f}",
+        f"{left:g}",
+    ]
+    return ", ".join([*words, *([f"{evicted} evicted"] if evicted else ())])
+
+
+def _first_freed(runs: Sequence[Recorded]) -> float | None:
+    """Seconds, the median of the runs in which anything was freed, and the filesystem tells when."""
+    seconds = (run.summary["first_freed_seconds"] for run in runs)
+    found = [each for each in seconds if each is not None]
+    return median(found) if found else None
 
 
 def sentence(runs: Sequence[Recorded]) -> str:
@@ -192,15 +204,16 @@ def sentence(runs: Sequence[Recorded]) -> str:
 
 def _summed(runs: Sequence[Recorded], who: Responder, mark: str = " its mark") -> str:
     """What became of all runs of one responder. Of medians, the least and the greatest."""
-    found = [cell for node in nodes(runs) if (cell := figures(runs, node, who)) is not None]
-    first = [cell.first_freed_seconds for cell in found if cell.first_freed_seconds is not None]
-    left = [cell.images_left for cell in found]
+    cells = [of for node in nodes(runs) if (of := _of(runs, who, node))]
+    first = [seconds for of in cells if (seconds := _first_freed(of)) is not None]
+    left = [median(run.summary["images_left"] for run in of) for of in cells]
     before = {run.summary["images_before"] for run in runs}
+    mine = [run.summary for of in cells for run in of]
     return (
-        f"DiskPressure in {sum(cell.pressure for cell in found)} of"
-        f" {sum(cell.runs for cell in found)} runs, first byte {figure(min(first))} to"
-        f" {figure(max(first))} s after{mark}, {min(left):g} to {max(left):g} of {_and(before)} images left,"
-        f" {counted(sum(cell.evicted for cell in found), 'pod')} evicted"
+        f"DiskPressure in {sum(each['pressure'] for each in mine)} of {len(mine)} runs, first byte"
+        f" {figure(min(first))} to {figure(max(first))} s after{mark},"
+        f" {min(left):g} to {max(left):g} of {_and(before)} images left,"
+        f" {counted(sum(len(each['evicted']) for each in mine), 'pod')} evicted"
     )
 
 
@@ -223,26 +236,18 @@ def picture(runs: Sequence[Recorded]) -> str:
         ("b", f"B, with reclaimd beside it: {_told(beside)}."),
         ("soft", f"{node}; one run of {len(_of(runs, Responder.NOBODY))} each."),
     ]
-    capacity, threshold = (
-        alone.summary["capacity_bytes"],
-        beside.head["thresholds"]["imagefs.available"],
-    )
+    threshold = beside.head["thresholds"]["imagefs.available"]
     ours = f"reclaimd's mark {threshold} + {beside.head['margin']}"
     marks = [
         MarkLine(f"kubelet's mark {threshold}", alone.summary["mark_bytes"]),
         MarkLine(ours, beside.summary["own_mark_bytes"], "soft-mark"),
     ]
-    room = f"bytes available on the disk (of {format_bytes(capacity)})"
+    room = f"bytes available on the disk (of {format_bytes(alone.summary['capacity_bytes'])})"
     lanes = [lane for side, run in sides.items() for lane in run.lanes(side)]
+    available = {"a": alone.line(ended), "b": beside.line(ended)}
     drawings = [
-        (
-            room,
-            chart_svg(room, ended, {"a": alone.line(ended), "b": beside.line(ended)}, marks=marks),
-        ),
-        (
-            "what happened",
-            lanes_svg("what happened", ended, lanes),
-        ),
+        (room, chart_svg(room, ended, available, marks=marks)),
+        ("what happened", lanes_svg("what happened", ended, lanes)),
         (ALL_RUNS, _all_runs(runs)),
     ]
     title = f"A disk fills at {rate} MiB/s: the kubelet alone, and with reclaimd"
@@ -284,33 +289,19 @@ def _all_runs(runs: Sequence[Recorded]) -> str:
 def _told(run: Recorded) -> str:
     """What became of it."""
     told = run.summary
-    first = told["first_freed_seconds"]
+    first, before = told["first_freed_seconds"], told["images_before"]
     pressure = sum((event.ended or 0.0) - event.began for event in run.pressure)
-    return ", ".join(
-        [
-            (
-                f"first byte freed {format_duration(first)} after its mark is crossed"
-                if first
-                else "nothing freed"
-            ),
-            f"{format_bytes(told['lowest_bytes'])} left at the lowest point",
-            f"DiskPressure for {pressure:.0f} s" if told["pressure"] else "no DiskPressure",
-            (
-                f"{told['images_before'] - told['images_left']} of {told['images_before']} images"
-                " removed"
-            ),
-            (
-                f"{counted(len(told['evicted']), 'pod')} evicted"
-                if told["evicted"]
-                else "no pod evicted"
-            ),
-        ]
+    words = (
+        f"first byte freed {format_duration(first)} after its mark is crossed",
+        f"{format_bytes(told['lowest_bytes'])} left at the lowest point",
+        f"DiskPressure for {pressure:.0f} s" if told["pressure"] else "no DiskPressure",
+        f"{before - told['images_left']} of {before} images removed",
+        f"{counted(len(told['evicted']), 'pod') if told['evicted'] else 'no pod'} evicted",
     )
+    return ", ".join(words)
 
 
-def _of(
-    runs: Sequence[Recorded], who: Responder, node: tuple[str, str, str, int] = DUEL
-) -> list[Recorded]:
+def _of(runs: Sequence[Recorded], who: Responder, node: Node = DUEL) -> list[Recorded]:
     """The runs of one node and one responder."""
     return [run for run in runs if run.node == node and run.head["responder"] == who]
 
@@ -321,55 +312,14 @@ def _median_run(runs: Sequence[Recorded], who: Responder) -> Recorded:
     return mine[len(mine) // 2]
 
 
-def write_page(directory: Path) -> None:
+def write_page() -> None:
     """Puts the table into the tests' page in place of the one that is there, and writes the
-    picture. ValueError if there are no files, or a page has nothing like it."""
-    runs = read_all(directory)
-    if not runs:
-        raise ValueError(f"{directory}: no files of runs (*.jsonl)")
+    picture. ValueError if a page has nothing like it."""
+    runs = read_all(MEASURED)
     put(PAGE, re.escape(markdown_line(HEAD)) + r"\n(\|.*\n)*", table(runs))
     put(ROOT_PAGE, r"\* A kubelet (.+\n)+?(?=\*)", sentence(runs))
     PICTURE.write_text(picture(runs))
 
 
-def figures(
-    runs: Sequence[Recorded], node: tuple[str, str, str, int], responder: Responder
-) -> Figures | None:
-    """Those of one node and one responder; None: no such run."""
-    found = _of(runs, responder, node)
-    if not found:
-        return None
-    first = _all(found, "first_freed_seconds")
-    return Figures(
-        len(found),
-        sum(run.summary["pressure"] for run in found),
-        statistics.median(first) if first else None,
-        statistics.median(run.summary["lowest_bytes"] - run.summary["mark_bytes"] for run in found),
-        statistics.median(_all(found, "images_left")),
-        sum(len(run.summary["evicted"]) for run in found),
-    )
-
-
-def _cell(found: Figures | None) -> str:
-    if found is None:
-        return ABSENT
-    first = (
-        ABSENT if found.first_freed_seconds is None else f"{figure(found.first_freed_seconds)} s"
-    )
-    words = [
-        f"{found.pressure}/{found.runs}",
-        first,
-        f"{found.lowest_bytes / MIB:+.0f}",
-        f"{found.images_left:g}",
-    ]
-    return ", ".join([*words, *([f"{found.evicted} evicted"] if found.evicted else ())])
-
-
-def _all(runs: Sequence[Recorded], name: str) -> list[float]:
-    """The figures of this name that there are."""
-    return [run.summary[name] for run in runs if run.summary[name] is not None]
-
-
-def _by_number(name: str) -> list[tuple[str, int]]:
-    """Sorts 1.10 behind 1.9."""
-    return [(words, int(number or 0)) for words, number in re.findall(r"(\D*)(\d*)", name)]
+if __name__ == "__main__":
+    write_page()

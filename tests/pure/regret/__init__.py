@@ -1,1 +1,0 @@
-"""Pure tests of the simulator of what removals cost later."""
