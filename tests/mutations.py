@@ -37,23 +37,16 @@ def places(document: Any, above: Path = ()) -> Iterator[Path]:
             yield from places(value, (*above, key))
 
 
-def changed(document: Any, place: Path, value: Any) -> Any:
-    """A copy with this value at that place."""
+def changed(document: Any, place: Path, *value: Any) -> Any:
+    """A copy with this value at that place, or with none."""
     copied = copy.deepcopy(document)
     holder = copied
     for key in place[:-1]:
         holder = holder[key]
-    holder[place[-1]] = value
-    return copied
-
-
-def left_out(document: Any, place: Path) -> Any:
-    """A copy without the value at that place."""
-    copied = copy.deepcopy(document)
-    holder = copied
-    for key in place[:-1]:
-        holder = holder[key]
-    del holder[place[-1]]
+    if value:
+        (holder[place[-1]],) = value
+    else:
+        del holder[place[-1]]
     return copied
 
 
@@ -63,7 +56,7 @@ def mutations(draw: st.DrawFn, document: Any) -> Any:
     place = draw(st.sampled_from(list(places(document))))
     match draw(st.sampled_from(["replace", "replace", "replace", "leave out", "add"])):
         case "leave out":
-            return left_out(document, place)
+            return changed(document, place)
         case "add" if isinstance(place[-1], str):
             name = draw(
                 st.sampled_from(

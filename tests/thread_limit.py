@@ -6,7 +6,7 @@ reached `pids.max`, for real.
 (getrlimit(2)). Either way clone(2) fails with EAGAIN and `Thread.start()` raises RuntimeError, also
 in a process that runs already; threads that exist go on.
 
-`ThreadStarts` is for the process of the tests, and for Python's threads alone: a stack so large
+`no_thread_starts` is for the process of the tests, and for Python's threads alone: a stack so large
 that no mapping of it fits in the address space makes `Thread.start()` fail in the same way. gRPC
 runs in that process too. The threads that it starts by itself are not concerned: one that it does
 not get, it waits for without end when it is released.
@@ -91,36 +91,14 @@ class ThreadLimit:
             resource.prlimit(self._pid, resource.RLIMIT_NPROC, (soft if most == "max" else 0, hard))
 
 
-class ThreadStarts:
-    """Whether a new Python thread can start in this process."""
-
-    def __init__(self) -> None:
-        self._stack_bytes = 0
-        self._fail = False
-
-    @property
-    def fail(self) -> bool:
-        """Whether they fail now."""
-        return self._fail
-
-    @fail.setter
-    def fail(self, fail: bool) -> None:
-        if fail and not self._fail:
-            self._stack_bytes = threading.stack_size(NO_SUCH_STACK_BYTES)
-        elif self._fail and not fail:
-            threading.stack_size(self._stack_bytes)
-        self._fail = fail
-
-
 @contextlib.contextmanager
 def no_thread_starts() -> Iterator[None]:
     """Every start of a Python thread of this process fails while the `with` block lasts."""
-    starts = ThreadStarts()
-    starts.fail = True
+    usual = threading.stack_size(NO_SUCH_STACK_BYTES)
     try:
         yield
     finally:
-        starts.fail = False
+        threading.stack_size(usual)
 
 
 def _new_group() -> Path:

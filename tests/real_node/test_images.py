@@ -56,7 +56,7 @@ BEFORE_SECONDS = 3.0  # for so long another namespace has had the content
 STATISTICS_SECONDS = 3.0  # containerd measures its snapshots every second, here
 HEAD = '[plugins."io.containerd.grpc.v1.cri"]\n'
 ON_DISK = 2  # packed and unpacked: an image of random bytes takes its size twice
-BUILDS = 5
+BUILDS = 3
 SHARED, OWN = 18, 2  # MiB: nine tenths of an image are shared
 APP = Image("reclaimd.test/app:1", (random_layer(1, 3 * MIB),))
 OTHER = Image("reclaimd.test/other:1", (random_layer(2, 2 * MIB),))
@@ -119,11 +119,10 @@ def available(node: RealNode) -> int:
     return node.filesystem.available_bytes()
 
 
-@pytest.mark.parametrize("order", ["lru", "cost"])
-def test_a_plan_promises_what_images_do_not_share(node: RealNode, order: str) -> None:
-    """Image by image within a tenth of all that is freed; on a containerd the sizes are wrong by
-    more than that. A container runs on one base, which stays; the other goes with the last image
-    on it."""
+def test_a_plan_promises_what_images_do_not_share(node: RealNode) -> None:
+    """Image by image within a tenth of all that is freed, and as much in all in either order; on a
+    containerd the sizes are wrong by more than that. A container runs on one base, which stays; the
+    other goes with the last image on it."""
     held, free = (random_layer(number, SHARED * MIB) for number in (1, 2))
     app = node.import_image(Image("reclaimd.test/app:1", (BASE, held)))
     node.kubelet.run_container(node.kubelet.pod("app"), "app", "reclaimd.test/app:1")
@@ -134,9 +133,17 @@ def test_a_plan_promises_what_images_do_not_share(node: RealNode, order: str) ->
     ]
     idle = node.import_images(builds)
     time.sleep(OLD_ENOUGH_SECONDS)
-    planned = plan(file_of(node, imageOrder=order))["removals"]
-    images = [each for each in planned if each["kind"] == "image"]  # in their order
+    by_age, images = (
+        [
+            each
+            for each in plan(file_of(node, imageOrder=order))["removals"]
+            if each["kind"] == "image"
+        ]
+        for order in ("lru", "cost")
+    )
+    assert [each["id"] for each in by_age] == idle
     assert sorted(each["id"] for each in images) == sorted(idle)
+    assert sum(each["frees"] for each in by_age) == sum(each["frees"] for each in images)
     sizes = promises = gained = 0
     for image in images:
         before = available(node)
@@ -146,8 +153,8 @@ def test_a_plan_promises_what_images_do_not_share(node: RealNode, order: str) ->
         sizes += abs(image["size"] - got)
         promises += abs(image["frees"] - got)
     print(
-        f"{order}: {len(images)} images, freed {gained / MIB:.1f} MiB; error, image by image: of"
-        f" sizes {sizes / gained:.1%}, of the promise {promises / gained:.1%}"
+        f"{len(images)} images, freed {gained / MIB:.1f} MiB; error, image by image: of sizes"
+        f" {sizes / gained:.1%}, of the promise {promises / gained:.1%}"
     )
     assert app in node.cri.image_ids()
     assert sum(image["frees"] for image in images) == pytest.approx(gained, rel=0.1)

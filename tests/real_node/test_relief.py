@@ -165,32 +165,6 @@ def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
     assert_protected_objects_kept(crowded_node)
 
 
-def test_a_filesystem_that_runs_out_of_inodes_is_relieved(make_node: NodeFactory) -> None:
-    """Empty files use up the inodes; the daemon removes images until enough
-    inodes are free, and stops.
-    """
-    crowded = build_crowded_node(make_node(GIB // 4, inodes=4000), image_bytes=MIB)
-    node = crowded.node
-    time.sleep(1.1)
-    mark = node.filesystem.inodes_free() - 200
-    configuration = file_of(
-        node,
-        evictionHard={"imagefs.inodesFree": str(mark)},
-        evictionMinimumReclaim={"imagefs.inodesFree": "40"},
-    )
-    with Daemon("--config", configuration) as daemon:
-        for number in range(500):
-            (node.mountpoint / f"empty-{number}").touch()
-        is_relieved(daemon, node.filesystem.inodes_free, mark + 40)
-    records = daemon.passes
-    assert {record["acted_on"]["signal"] for record in records} == {"imagefs.inodesFree"}
-    assert sum(record["measured"]["inodes"] for record in records) > 0
-    left = node.cri.image_ids()
-    assert oldest_gone(crowded.unused_images, left) <= 10, "removal stopped"
-    assert crowded.small_files_image not in left, "removing the image of 600 files frees inodes"
-    assert_protected_objects_kept(crowded)
-
-
 def test_a_build_cache_is_pruned_before_an_image_goes(containerd: RealNode, tmp_path: Path) -> None:
     """A program of the user's: a fill of 25 MiB/s is relieved from a cache beside the images, the
     oldest files first."""

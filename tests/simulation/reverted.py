@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.broken_rules import copied
 from tests.repository import ROOT
-
-PACKAGES = ("eviction", "reclaim", "signals", "tests", "config")
-
 
 Revert = dict[str, Any]
 """A table of `reverted.toml`."""
@@ -31,18 +29,26 @@ Revert = dict[str, Any]
 REVERTS: dict[str, Revert] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
-def tree_with(revert: Revert, made: Path) -> Path:
-    """A copy of the tree with this one change.
+@contextmanager
+def tree_with(revert: Revert) -> Iterator[Path]:
+    """A copy of the tree with this one change, while the `with` block lasts.
 
     Raises ValueError if the text is not there exactly once.
     """
-    for package in PACKAGES:
-        shutil.copytree(
-            ROOT / package, made / package, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    for file, text in changed(revert).items():
-        (made / file).write_text(text, encoding="utf-8")
-    return made
+    with copied() as made:
+        for file, text in changed(revert).items():
+            (made / file).write_text(text, encoding="utf-8")
+        yield made
+
+
+def simulation(*arguments: str, tree: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """`python -m tests.simulation` in a tree, in a process with the order of sets that it has
+    there."""
+    command = [sys.executable, "-m", "tests.simulation", *arguments]
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(tree)}
+    return subprocess.run(
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def changed(revert: Revert) -> dict[str, str]:
@@ -60,13 +66,8 @@ def changed(revert: Revert) -> dict[str, str]:
 def found(revert: Revert, seeds: int, hours: float) -> str:
     """What the simulation says of it, empty if nothing."""
     arguments = ("--from", "1", "--runs", str(seeds), "--hours", str(hours), "--no-shrink")
-    with tempfile.TemporaryDirectory() as made:
-        tree = tree_with(revert, Path(made))
-        command = [sys.executable, "-m", "tests.simulation", *arguments]
-        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": made}
-        ran = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, check=False
-        )
+    with tree_with(revert) as tree:
+        ran = simulation(*arguments, tree=tree)
     if ran.returncode == 0:
         return ""
     return (ran.stdout.strip().splitlines() or [ran.stderr.strip()[-300:]])[0][:300]
