@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 Path = tuple[str | int, ...]
 
-TEXTS = (
-    "", "0", "1", "-1", "5", "1.5", "0s", "5m", "1m30s", "-1s", "+2s", "1d", "250ms", "µs", "1µs", "5%", "100%", "101%",
-    "7.5%", "5%%", "-5%", "%", "1e1%", "10Gi", "500Mi", "1.5Gi", "1e9", "1E", "1E3", "10GiB", "-1Gi", "+1Gi", "fast",
-    "full", "never", "/", "/x", "/x/y", "x/y", "unix:///x", "none", "auto", "127.0.0.1:1", "nodefs", "nodefs.available",
-    "imagefs.inodesFree", "memory.available", "buildcache", "buildcache.available", "Nodefs", "a" * 70, "9" * 65,
-    "all", "enough", "running", "gone", "bytes", "inodes", "tmpfs", "single", "DeleteUnusedImages", "true",
-)  # fmt: skip
+PLAIN_TEXTS = """
+0 1 -1 5 1.5 0s 5m 1m30s -1s +2s 1d 250ms µs 1µs 5% 100% 101% 7.5% 5%% -5% % 1e1% 10Gi 500Mi
+1.5Gi 1e9 1E 1E3 10GiB -1Gi +1Gi fast full never / /x /x/y x/y unix:///x none auto 127.0.0.1:1
+nodefs nodefs.available imagefs.inodesFree memory.available buildcache buildcache.available
+Nodefs all enough running gone bytes inodes tmpfs single DeleteUnusedImages true
+"""
+TEXTS = ("", *PLAIN_TEXTS.split(), "a" * 70, "9" * 65)
 SCALARS = (*TEXTS, None, True, False, 0, 1, -1, 2, 64, 65, 100, 101, 10_000, 2**40)
 VALUES = st.one_of(
     st.sampled_from(SCALARS),

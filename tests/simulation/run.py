@@ -130,7 +130,7 @@ class Run:
         for event in events:
             self._line(told(event))
         for effect in effects:
-            self._line("  " + given(effect))
+            self._line("  " + told(effect))
         if not self._quiet:
             for effect in effects:
                 if type(effect) is Check:
@@ -571,43 +571,28 @@ class Run:
         self.clock.after(seconds, unmounted)
 
 
-def told(event: Event) -> str:
-    """An event in one line."""
-    name = type(event).__name__
-    match event:
+def told(what: Event | Effect) -> str:
+    """An event or an effect in one line."""
+    name = type(what).__name__
+    match what:
         case Sampled(sample):
-            return (
-                f"{name} {sample.path}"
-                f" {sample.reading.stats.available_bytes if sample.reading else sample.problem}"
-            )
-        case Planned():
-            size = (len(event.plan.remove), len(event.plan.keep)) if event.plan else ()
-            return (
-                f"{name} {event.pass_id} {event.stage.function} {event.stage.number} {size}"
-                f" {event.error}"
-            )
+            left = sample.reading.stats.available_bytes if sample.reading else sample.problem
+            return f"{name} {sample.path} {left}"
+        case Planned(pass_id, stage, plan, error):
+            size = (len(plan.remove), len(plan.keep)) if plan else ()
+            return f"{name} {pass_id} {stage.function} {stage.number} {size} {error}"
         case CheckEnded(claim, checked):
             return f"{name} {claim.object_id[:20]} {type(checked.answer).__name__}"
         case Ended(claim, outcome):
             return f"{name} {claim.object_id[:20]} {outcome.result} {outcome.error}"
-        case _:
-            return name
-
-
-def given(effect: Effect) -> str:
-    """An effect in one line."""
-    name = type(effect).__name__
-    match effect:
         case Read(paths):
             return f"{name} {' '.join(paths)}"
-        case Watch(path):
-            return f"{name} {path}"
         case Plan(pass_id, stage):
             return f"{name} {pass_id} {stage.function} {stage.number} {stage.last_resort}"
         case Check(claim) | Send(claim):
             return f"{name} {claim.pass_id} {claim.verdict.id[:20]}"
-        case Tell(what):
-            return f"{name} {what}"
+        case Watch(about) | Tell(about):
+            return f"{name} {about}"
         case _:
             return name
 
