@@ -90,18 +90,20 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     rings = RINGS[: asked.rings]
     return tell(
-        {name: partial(tried, each, rings) for name, each in chosen.items()}, rings, asked.to
+        {name: partial(tried, each, rings) for name, each in chosen.items()},
+        partial(unbroken, rings),
+        asked.to,
     )
 
 
 def tell(
-    changes: Mapping[str, Callable[[], Noticed]], rings: Sequence[Sequence[str]], to: Path | None
+    changes: Mapping[str, Callable[[], Noticed]], unbroken: Callable[[], str], to: Path | None
 ) -> int:
     """Makes each change, by what it is, and prints a line for it, and what nobody has noticed at the
     end; goes on where the file ended. Returns 1 if there was such a change, and 2 if a test fails
     without any."""
     found = json.loads(to.read_text()) if to is not None and to.exists() else {}
-    if not found and (failed := unbroken(rings)):  # it would notice anything
+    if not found and (failed := unbroken()):  # it would notice anything
         print(f"fails without any change: {failed}", file=sys.stderr)
         return 2
     for name, change in changes.items():

@@ -2,7 +2,7 @@
 duplicate and shortened ids, absurd sizes and times, hostile names and paths.
 
 The suite has every method with each code that the product treats in a way of its own, and every
-other code with one of them; every way in which an answer can be wrong, and for two dialects what
+code with a method of each kind; every way in which an answer can be wrong, and for two dialects what
 is different in them. The soak has everything. The methods are run in parallel, on a small node each.
 
 Whatever a runtime answers, these hold:
@@ -54,7 +54,7 @@ CODED = {"before": Fail, "after": ActThenFail, "cut": Cut}
 # for as a stream.
 TREATED_DIFFERENTLY = ("NOT_FOUND", "UNAVAILABLE", "INTERNAL")
 CUT = ("UNAVAILABLE", "INTERNAL", "CANCELLED")
-CALLS = [("before", each) for each in (*WRONG, *REMOVING)] + [("after", each) for each in REMOVING]
+KINDS = (("before", (*WRONG,)), ("before", REMOVING), ("after", REMOVING))
 
 
 @dataclass(slots=True)
@@ -139,15 +139,16 @@ class Row(NamedTuple):
 
 
 def rows(*, complete: bool) -> Iterator[Row]:
-    """All rows, or those of the suite: every other code is that of one call, in turn."""
+    """All rows, or those of the suite: every other code has a method of each kind, in turn."""
     others = [code for code in CODES if code not in TREATED_DIFFERENTLY]
-    for at, (way, method) in enumerate(CALLS):
-        treated = {*TREATED_DIFFERENTLY, *others[at :: len(CALLS)]}
-        if method in LISTS:
-            treated.add("RESOURCE_EXHAUSTED")
-        for code in CODES:
-            if complete or code in treated:
-                yield Row(USUAL, method, f"{way} {code}")
+    for way, methods in KINDS:
+        for at, method in enumerate(methods):
+            treated = {*TREATED_DIFFERENTLY, *others[at :: len(methods)]}
+            if method in LISTS:
+                treated.add("RESOURCE_EXHAUSTED")
+            for code in CODES:
+                if complete or code in treated:
+                    yield Row(USUAL, method, f"{way} {code}")
     for method, ways in WRONG.items():
         if method in LISTS:
             yield from (Row(USUAL, method, f"cut {code}") for code in CUT)

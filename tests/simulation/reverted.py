@@ -17,10 +17,11 @@ import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.broken_rules import copied
+from tests.broken_rules import Noticed, copied, tell
 from tests.repository import ROOT
 
 Revert = dict[str, Any]
@@ -63,14 +64,14 @@ def changed(revert: Revert) -> dict[str, str]:
     return texts
 
 
-def found(revert: Revert, seeds: int, hours: float) -> str:
-    """What the simulation says of it, empty if nothing."""
+def found(revert: Revert, seeds: int, hours: float) -> Noticed:
+    """What the simulation says of it, if anything."""
     arguments = ("--from", "1", "--runs", str(seeds), "--hours", str(hours), "--no-shrink")
+    began = time.monotonic()
     with tree_with(revert) as tree:
         ran = simulation(*arguments, tree=tree)
-    if ran.returncode == 0:
-        return ""
-    return (ran.stdout.strip().splitlines() or [ran.stderr.strip()[-300:]])[0][:300]
+    said = (ran.stdout.strip().splitlines() or [ran.stderr.strip()[-300:]])[0][:300]
+    return Noticed(said if ran.returncode else "", 1, round(time.monotonic() - began, 1))
 
 
 def main() -> int:
@@ -82,19 +83,12 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--hours", type=float, default=0.1)
     given = parser.parse_args()
-    missed = 0
-    for name, revert in REVERTS.items():
-        if given.names and name not in given.names:
-            continue
-        began = time.monotonic()
-        problem = found(revert, given.seeds, given.hours)
-        seconds = time.monotonic() - began
-        missed += not problem
-        print(
-            f"| {name} | {revert['of']} | {problem or 'not found'} | {seconds:.0f} s |",
-            flush=True,
-        )
-    return 1 if missed else 0
+    chosen = {
+        name: partial(found, revert, given.seeds, given.hours)
+        for name, revert in REVERTS.items()
+        if not given.names or name in given.names
+    }
+    return tell(chosen, str, None)
 
 
 if __name__ == "__main__":
