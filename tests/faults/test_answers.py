@@ -31,12 +31,13 @@ import yaml
 from eviction.records.passes import Pass
 from reclaim.types import Kind, Result
 from signals.types import Signal
-from tests.faults.meters import Meters
+from tests.descriptors import no_descriptor_left
 from tests.faults.populated import PopulatedNode
 from tests.nodes.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_31
 from tests.nodes.distortions import Distort, Distortion
 from tests.nodes.faults import CODES, ActThenFail, Cut, Fail, Failpoint
 from tests.nodes.small_node import EVERYTHING, relieve
+from tests.reclaimd_process import came_true
 from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
 
@@ -189,12 +190,12 @@ def run_table(table: list[Row], base: Path) -> Results:
     for row in table:
         of_nodes.setdefault(row[:2], []).append(row)
     found: Results = {}
-    with Meters(os.getpid()) as meters, ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+    threads = len(os.listdir("/proc/self/task"))
+    with no_descriptor_left(), ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         directories = (base / str(number) for number in itertools.count())
         for results in pool.map(run_rows, of_nodes.values(), directories):
             found |= results
-    held = (meters.report.descriptors_more, meters.report.threads_more)
-    assert max(held) <= 0, str(meters.report)
+    assert came_true(lambda: len(os.listdir("/proc/self/task")) <= threads)
     assert len(found) == len(table) + len(of_nodes)
     return found
 
