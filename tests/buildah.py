@@ -18,7 +18,7 @@ from tests.repository import ROOT
 
 MOUNTS = ("--volume", "/usr:/usr:ro", "--volume", "/etc:/etc:ro")
 IMAGE, BASE = "localhost/reclaimd:test", "localhost/base:test"
-DIRECTORIES = ("usr", "etc", "tmp", "proc", "sys", "dev", "root", "run", "var/tmp", "opt")
+DIRECTORIES = ["usr", "etc", "tmp", "proc", "sys", "dev", "root", "run", "var/tmp", "opt"]
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from eviction.drill.scenario import library
 from tests import forked, own_machine
 from tests.repository import ROOT
 from tests.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401 # hooks of this file, too
@@ -23,8 +22,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # commands in this process would use it
 for name in [each for each in os.environ if each.endswith("_ENDPOINT")]:
     del os.environ[name]
-SCENARIOS = library()
 THEY_WAIT = (  # and share nothing
+    "tests/drill/test_library.py",
     *("tests/faults/test_hangs.py", "tests/faults/test_matrix.py"),
     *(f"tests/real_node/test_{name}.py" for name in ("filesystems", "images", "relief")),
 )
@@ -33,15 +32,11 @@ MOUNTS = own_machine.enter()  # on import: it has to happen before the first thr
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Whole files go to workers, but all tests of one built-in scenario to one worker, which runs
-    it once, and tests that mostly wait one by one."""
+    """Whole files go to workers, but tests that mostly wait one by one."""
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped] # it has no types
 
     class ByRing(LoadFileScheduling):  # type: ignore[misc] # nor has its class
         def _split_scope(self, nodeid: str) -> str:
-            name = nodeid.partition("[")[2].removesuffix("]")
-            if name in SCENARIOS:
-                return name
             return nodeid if nodeid.startswith(THEY_WAIT) else str(super()._split_scope(nodeid))
 
     return ByRing(config, log)

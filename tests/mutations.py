@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 Path = tuple[str | int, ...]
 
-TEXTS = (
-    "", "0", "1", "-1", "5", "1.5", "0s", "5m", "1m30s", "-1s", "+2s", "1d", "250ms", "µs", "1µs", "5%", "100%", "101%",
-    "7.5%", "5%%", "-5%", "%", "1e1%", "10Gi", "500Mi", "1.5Gi", "1e9", "1E", "1E3", "10GiB", "-1Gi", "+1Gi", "fast",
-    "full", "never", "/", "/x", "/x/y", "x/y", "unix:///x", "none", "auto", "127.0.0.1:1", "nodefs", "nodefs.available",
-    "imagefs.inodesFree", "memory.available", "buildcache", "buildcache.available", "Nodefs", "a" * 70, "9" * 65,
-    "all", "enough", "running", "gone", "bytes", "inodes", "tmpfs", "single", "DeleteUnusedImages", "true",
-)  # fmt: skip
+PLAIN_TEXTS = """
+0 1 -1 5 1.5 0s 5m 1m30s -1s +2s 1d 250ms µs 1µs 5% 100% 101% 7.5% 5%% -5% % 1e1% 10Gi 500Mi
+1.5Gi 1e9 1E 1E3 10GiB -1Gi +1Gi fast full never / /x /x/y x/y unix:///x none auto 127.0.0.1:1
+nodefs nodefs.available imagefs.inodesFree memory.available buildcache buildcache.available
+Nodefs all enough running gone bytes inodes tmpfs single DeleteUnusedImages true
+"""
+TEXTS = ("", *PLAIN_TEXTS.split(), "a" * 70, "9" * 65)
 SCALARS = (*TEXTS, None, True, False, 0, 1, -1, 2, 64, 65, 100, 101, 10_000, 2**40)
 VALUES = st.one_of(
     st.sampled_from(SCALARS),
@@ -37,26 +37,17 @@ def places(document: Any, above: Path = ()) -> Iterator[Path]:
             yield from places(value, (*above, key))
 
 
-def changed(document: Any, place: Path, value: Any) -> Any:
-    """A copy with this value at that place."""
-    copied, holder = _copied(document, place)
-    holder[place[-1]] = value
-    return copied
-
-
-def left_out(document: Any, place: Path) -> Any:
-    """A copy without the value at that place."""
-    copied, holder = _copied(document, place)
-    del holder[place[-1]]
-    return copied
-
-
-def _copied(document: Any, place: Path) -> tuple[Any, Any]:
-    """A copy, and what holds the value at that place of it."""
-    copied = holder = copy.deepcopy(document)
+def changed(document: Any, place: Path, *value: Any) -> Any:
+    """A copy with this value at that place, or with none."""
+    copied = copy.deepcopy(document)
+    holder = copied
     for key in place[:-1]:
         holder = holder[key]
-    return copied, holder
+    if value:
+        (holder[place[-1]],) = value
+    else:
+        del holder[place[-1]]
+    return copied
 
 
 @st.composite
@@ -65,7 +56,7 @@ def mutations(draw: st.DrawFn, document: Any) -> Any:
     place = draw(st.sampled_from(list(places(document))))
     match draw(st.sampled_from(["replace", "replace", "replace", "leave out", "add"])):
         case "leave out":
-            return left_out(document, place)
+            return changed(document, place)
         case "add" if isinstance(place[-1], str):
             name = draw(
                 st.sampled_from(

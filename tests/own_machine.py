@@ -30,16 +30,8 @@ from eviction.drill.private_mounts import (
 )
 from tests.real_node.loopfs import mounts_below
 
-OF_DAEMONS = (
-    *("/run", "/etc/crio", "/etc/kubernetes", "/etc/rancher", "/etc/reclaimd"),
-    *(
-        "/var/lib/kubelet",
-        "/var/lib/rancher",
-        "/var/lib/reclaimd",
-        "/var/log/containers",
-        "/var/log/pods",
-    ),
-)
+OF_DAEMONS = """/run /etc/crio /etc/kubernetes /etc/rancher /etc/reclaimd
+/var/lib/kubelet /var/lib/rancher /var/lib/reclaimd /var/log/containers /var/log/pods"""
 CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000  # <linux/sched.h>
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 SIOCSIFFLAGS = 0x8914  # <linux/sockios.h>
@@ -87,7 +79,7 @@ def enter() -> PrivateMounts:
         if mounts.available and _processes_can_be_hidden():
             _continue_among_own_processes(CLONE_NEWNET if mounts.how == AS_ROOT else 0)
     if mounts.available:
-        for directory in OF_DAEMONS:
+        for directory in OF_DAEMONS.split():
             _empty(directory)
     return mounts
 

@@ -43,7 +43,6 @@ HOMES = {
 }
 """Where each library may be imported: files and folders."""
 HEAVY = "typing dataclasses inspect email importlib.metadata http ssl asyncio"
-NETWORK = "ssl http.client json socket ipaddress urllib.parse email"
 REMOVING = """eviction.engine.node eviction.records.pass_json eviction.engine.owner eviction.engine.relief
 eviction.engine.step reclaim.functions.table reclaim.removals reclaim.images.plan
 reclaim.functions.unused_containers reclaim.functions.unused_images eviction.survey.space"""
@@ -157,6 +156,7 @@ def test_a_check_does_not_load_what_removes() -> None:
     import eviction.cli.run                           | prometheus_client ssl grpc     | the daemon: metrics, TLS only where they are configured
     import eviction.cli.reclaim, eviction.cli.check   | pyinotify tenacity grpc        | the hook: only what the daemon, or a failure, needs; grpcio would cost 12 MiB and 40 to 80 ms
     import eviction.decision.synchronize, eviction.decision.reclaim_table, reclaim.containers.plan, reclaim.images.plan, signals.interval | | the decision and the plans: the standard library only
+    import reclaim.evidence.states, reclaim.evidence.pod_list, reclaim.kubelet.client, reclaim.kubelet.pods | ssl http json socket ipaddress urllib email | what is loaded at the first request to the kubelet: nothing that speaks TLS or HTTP, so that `reclaimd reclaim` starts without it
 """)
 def test_a_part_of_the_program_loads_no_library_that_it_does_not_need(
     statement: str, strangers: str
@@ -165,19 +165,6 @@ def test_a_part_of_the_program_loads_no_library_that_it_does_not_need(
     loaded = {name.partition(".")[0] for name in loaded_by(statement)}
     assert not loaded & {*(strangers.split() or HOMES)}
     assert "grpc" in loaded_by("import eviction.drill.runtime"), "it is found"
-
-
-MODULES = "evidence.states evidence.pod_list kubelet.client kubelet.pods"
-
-
-@pytest.mark.parametrize("module", MODULES.split())
-def test_importing_loads_nothing_that_speaks_tls_or_http(module: str) -> None:
-    """Those modules are loaded at the first request to the kubelet, so `reclaimd
-    reclaim` starts without them.
-    """
-    loaded = loaded_by(f"import reclaim.{module}")
-    assert f"reclaim.{module}" in loaded
-    assert not {*NETWORK.split()} & loaded
 
 
 def test_a_start_looks_for_garbage_seldom() -> None:

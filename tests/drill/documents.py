@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from eviction.drill.measurements import (
     Sample,
 )
 from eviction.drill.scenario import Scenario, scenario_of
+from eviction.drill.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Decision, NodeCondition, Threshold, ThresholdValue
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
@@ -89,6 +91,26 @@ def one_pass(
         after=observations_of(after),
     )
     return replace(record, result=result, reason=reason)
+
+
+MADE: dict[str, Callable[..., object]] = {
+    "conditions": lambda name, *times: ConditionPeriod(NodeCondition(name), *times),
+    "ended_pods": MeasuredRemoval,
+    "episodes": Episode,
+    "faults": FaultOccurrence,
+    "pressures": PressurePeriod,
+    "removals": MeasuredRemoval,
+}
+
+
+def measured(written: dict[str, Any]) -> dict[str, Any]:
+    """Changes of measurements, from what a file has: a list for each of several."""
+    return {
+        name: tuple(MADE[name](*each) if name in MADE else each for each in value)
+        if isinstance(value, list)
+        else value
+        for name, value in written.items()
+    }
 
 
 def measurements(**changes: Any) -> Measurements:

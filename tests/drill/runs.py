@@ -1,16 +1,15 @@
-"""Runs scenarios in this process; each built-in scenario once for all tests."""
+"""Runs scenarios in this process."""
 
 from __future__ import annotations
 
 import io
 import time
-from functools import cache
 
 from eviction.drill.embedded import Drill
 from eviction.drill.embedded_node import EmbeddedNode
 from eviction.drill.judge import DrillResult
 from eviction.drill.report.document import DrillReportJson, report_of
-from eviction.drill.scenario import Scenario, find_scenario
+from eviction.drill.scenario import Scenario
 from eviction.records.json_shapes import to_json
 from eviction.wording.log import Log
 from tests.conftest import MOUNTS
@@ -21,12 +20,6 @@ def run(scenario: Scenario) -> DrillResult:
     """One run on an embedded node."""
     with EmbeddedNode(scenario, MOUNTS.how) as embedded:
         return Drill(embedded, Log(time.time, stream=io.StringIO())).run()
-
-
-@cache
-def run_of(name: str) -> DrillResult:
-    """The run of a built-in scenario, the same for every test."""
-    return run(find_scenario(name))
 
 
 def report_of_run(result: DrillResult) -> DrillReportJson:

@@ -12,38 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eviction.drill.judge import Check, Response, judge, judge_real, would_start
-from eviction.drill.measurements import (
-    ConditionPeriod,
-    Episode,
-    MeasuredRemoval,
-    Measurements,
-)
 from eviction.drill.scenario import Expectation, PodSpec, PodState
-from eviction.types import NodeCondition
 from reclaim.types import Container, ContainerState
 from tests import restart_rule
-from tests.drill.documents import measurements
+from tests.drill.documents import measured, measurements
 from tests.expected import expect
 from tests.restart_rule import RestartPolicy
 
 Fields = dict[str, Any]
 
 JUDGED: Fields = yaml.safe_load(Path(__file__).with_name("judgement.yaml").read_text())
-
-
-def run(changes: Fields) -> Measurements:
-    """A run in which everything went well, but for some changes, as the file has them."""
-    pressure = NodeCondition.RECLAIM_PRESSURE
-    made: Fields = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()
-    }
-    if "conditions" in made:
-        made["conditions"] = [ConditionPeriod(pressure, *each) for each in changes["conditions"]]
-    if "episodes" in made:
-        made["episodes"] = [Episode(*each) for each in changes["episodes"]]
-    if "ended_pods" in made:
-        made["ended_pods"] = [MeasuredRemoval(*each) for each in changes["ended_pods"]]
-    return measurements(**made)
 
 
 def story(name: str, checks: Iterable[Check]) -> str:
@@ -61,7 +39,7 @@ def test_each_expectation_is_judged_by_itself() -> None:
     stories = [story("everything held", well)]
     for name, row in JUDGED["one check fails"].items():
         expected = Expectation.model_validate(row.get("expect", {}))
-        checks = judge(expected, run(row.get("run", {})))
+        checks = judge(expected, measurements(**measured(row.get("run", {}))))
         assert [each.held for each in checks].count(False) == 1, name
         stories.append(story(name, [each for each in checks if not each.held]))
     untold = judge(Expectation.model_validate({}), measurements(), faults=1)
@@ -81,7 +59,9 @@ def test_what_depends_on_the_node_of_the_scenario_is_not_judged_on_a_real_one(
     stories = []
     for name, row in JUDGED["on a real node"].items():
         wanted = Expectation.model_validate(row["expect"])
-        stories.append(story(name, judge_real(wanted, run(row.get("run", {})), response)))
+        stories.append(
+            story(name, judge_real(wanted, measurements(**measured(row.get("run", {}))), response))
+        )
     expect(Path(__file__).with_name(f"judgement-{response}.txt"), "\n".join(stories))
 
 

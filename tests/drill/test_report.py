@@ -14,19 +14,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eviction.cli.drill import files_of
 from eviction.drill.judge import Check, DrillResult, Response
-from eviction.drill.measurements import (
-    ConditionPeriod,
-    Episode,
-    MeasuredFilesystem,
-    MeasuredRemoval,
-    Sample,
-    downsample,
-)
+from eviction.drill.measurements import MeasuredFilesystem, MeasuredRemoval, Sample, downsample
 from eviction.drill.report.document import (
     DrillReportJson,
     checks_table,
@@ -51,10 +45,10 @@ from eviction.drill.report.page import (
 from eviction.drill.scenario import read_scenario
 from eviction.drill.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.json_shapes import to_json
-from eviction.types import NodeCondition
+from eviction.records.passes import Pass
 from reclaim.types import Action, Kind, Outcome, Reason, Verdict
 from signals.types import FilesystemRole
-from tests.drill.documents import MIB, measurements, one_pass, scenario
+from tests.drill.documents import MIB, measured, measurements, one_pass, scenario
 from tests.drill.runs import report_of_run
 from tests.drill.runs import run as run_of_scenario
 from tests.expected import expect
@@ -110,8 +104,8 @@ def filesystems() -> dict[str, Any]:
     }
 
 
-def with_what_stayed() -> dict[str, Any]:
-    """Objects of two kinds that went, and what a pass kept, for more than one reason."""
+def with_what_stayed() -> Pass:
+    """It has kept objects for more than one reason."""
     kept = [
         Outcome(Verdict(kind, f"id {name}", name, Action.KEEP, why))
         for kind, name, why in (
@@ -124,39 +118,20 @@ def with_what_stayed() -> dict[str, Any]:
     ]
     made = one_pass("a:1", after=20 * MIB)
     functions = (replace(made.functions[0], kept=tuple(kept)),)
-    gone = (("image", "a:1"), ("container", "job"), ("file", "ballast"))
-    return {
-        "removals": tuple(
-            MeasuredRemoval(1.1 + at, kind, name, f"id {name}")
-            for at, (kind, name) in enumerate(gone)
-        ),
-        "passes": (replace(made, functions=functions, row=("DeleteUnusedImages",)),),
-        "faults": (FaultOccurrence("the runtime restarts", 1.15),),
-        "pressures": (PressurePeriod("a log grows", 0.0, 1.5),),
-    }
+    return replace(made, functions=functions, row=("DeleteUnusedImages",))
 
 
-def observed() -> dict[str, Any]:
-    """Another component relieves: what went before the crossing is not its first removal, why it
-    went is not known, and pods end."""
-    gone = (MeasuredRemoval(at, "image", f"{at}:1", f"id {at}") for at in (0.2, 1.6))
-    pods = (MeasuredRemoval(at, "pod", f"default/{at}", f"id {at}") for at in (1.5, 1.55))
-    periods = (ConditionPeriod(NodeCondition.DISK_PRESSURE, 1.1, 1.2),)
-    return {
-        "removals": tuple(gone),
-        "ended_pods": tuple(pods),
-        "episodes": (Episode(1.0, 2.0, first_rise=1.7),),
-        "passes": (),
-        "conditions": periods,
-        "lists_apart_seconds": 0.5,
-    }
-
-
+MEASURED_IN = {
+    name: measured(written)
+    for name, written in yaml.safe_load(
+        Path(__file__).with_name("reports.yaml").read_text()
+    ).items()
+}
 STORIES: dict[str, DrillReportJson] = {
-    "held": report(HELD, **with_what_stayed()),
+    "held": report(HELD, passes=(with_what_stayed(),), **MEASURED_IN["held"]),
     "failed": report(HELD, FAILED, UNKNOWN, **filesystems()),
-    "not-judged": report(HELD, UNKNOWN, episodes=(), removals=(), conditions=(), passes=()),
-    "observed": report(response=Response.OBSERVED, **observed()),
+    "not-judged": report(HELD, UNKNOWN, **MEASURED_IN["not-judged"]),
+    "observed": report(response=Response.OBSERVED, **MEASURED_IN["observed"]),
 }
 
 

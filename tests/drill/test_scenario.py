@@ -145,7 +145,7 @@ def test_a_scenario_is_found_by_its_name_or_path(tmp_path: Path) -> None:
 # ---- the schema
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(deadline=None, database=None)
 @given(mutations(RICH))
 def test_what_the_drill_accepts_the_schema_accepts(written: Any) -> None:
     """One small change of a scenario with pressures and faults of every form."""

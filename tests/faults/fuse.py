@@ -3,9 +3,9 @@
 One is mounted on a directory in the private mount namespace of the tests and answers as an empty
 directory. It stops answering in one of two ways that the kernel treats differently:
 
-* `UNREAD`: requests are not read. A process that waits for one can still be killed, as with a
+* `stopped`: requests are not read. A process that waits for one can still be killed, as with a
   stopped program and with most dead network filesystems.
-* `SWALLOWED`: requests are read and never answered. The kernel then waits for the answer
+* `swallows`: requests are read and never answered. The kernel then waits for the answer
   whatever signal comes: a thread in such a call outlives SIGKILL, and so does its process, until
   the filesystem is aborted.
 
@@ -26,7 +26,6 @@ import stat
 import struct
 import threading
 from collections import Counter
-from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -58,20 +57,13 @@ _BLOCK = 4096
 _TURN_SECONDS = 0.02
 
 
-class Silence(Enum):
-    """How it stops answering."""
-
-    UNREAD = "unread"
-    SWALLOWED = "swallowed"
-
-
 class SilentFilesystem:
-    """An empty filesystem of `size_bytes` on `directory`, half of it free, until `fall_silent`; or
-    one with the numbers of the filesystem on which `mirrored` is. Skips without FUSE.
+    """An empty filesystem of `size_bytes` on `directory`, half of it free; or one with the numbers
+    of the filesystem on which `mirrored` is. Skips without FUSE.
 
     `error`: the errno of every statfs, 0 for none. `delay_seconds`: before each answer. `nonsense`:
-    it reports a filesystem of no size. `stopped`: it reads nothing but the kernel's first request,
-    until it is set again.
+    it reports a filesystem of no size. `stopped`: it reads nothing but the kernel's first request;
+    `swallows`: it answers nothing. A request that was read before is still answered.
     """
 
     def __init__(
@@ -85,12 +77,11 @@ class SilentFilesystem:
         self._directory = directory
         self._blocks = size_bytes // _BLOCK
         self._mirrored = mirrored
-        self._swallowing = False
+        self.swallows = False
         self.stopped = stopped
         self.error = 0
         self.delay_seconds = 0.0
         self.nonsense = False
-        self._turn = threading.Lock()
         self._over = threading.Event()
         self._device = -1
         self.requests: Counter[int] = Counter()
@@ -119,14 +110,6 @@ class SilentFilesystem:
     ) -> None:
         self.abort()
 
-    def fall_silent(self, silence: Silence) -> None:
-        """Stop answering. A request that was read before is still answered."""
-        with self._turn:
-            if silence is Silence.UNREAD:
-                self.stopped = True
-            else:
-                self._swallowing = True
-
     def abort(self) -> None:
         """End the filesystem: every call that hangs fails with ENOTCONN. May be called twice."""
         self._over.set()
@@ -140,22 +123,20 @@ class SilentFilesystem:
         while not self._over.is_set():
             if not select.select([self._device], [], [], _TURN_SECONDS)[0]:
                 continue
-            with self._turn:
-                stopped = self.stopped and self.requests[_INIT] > 0
-                try:
-                    if not stopped:
-                        self._serve_one(os.read(self._device, 64 * 1024))
-                except OSError as error:
-                    # ENOENT: its caller has left
-                    if error.errno not in (errno.EAGAIN, errno.EINTR, errno.ENOENT):
-                        return  # ENODEV: it was unmounted
-            if stopped:
+            if self.stopped and self.requests[_INIT] > 0:
                 self._over.wait(_TURN_SECONDS)
+                continue
+            try:
+                self._serve_one(os.read(self._device, 64 * 1024))
+            except OSError as error:
+                # ENOENT: its caller has left
+                if error.errno not in (errno.EAGAIN, errno.EINTR, errno.ENOENT):
+                    return  # ENODEV: it was unmounted
 
     def _serve_one(self, request: bytes) -> None:
         _, operation, unique, node, *_ = _IN_HEADER.unpack_from(request)
         self.requests[operation] += 1
-        if operation in _WITHOUT_ANSWER or (self._swallowing and self._hangs(operation)):
+        if operation in _WITHOUT_ANSWER or (self.swallows and self._hangs(operation)):
             return
         if self.delay_seconds and operation != _INIT:
             self._over.wait(self.delay_seconds)

@@ -11,8 +11,6 @@ Does not cover: limits; a test compares the numbers itself.
 
 from __future__ import annotations
 
-import gc
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -65,17 +63,13 @@ class Report:
 
 
 class Meters:
-    """Reads a process every `every_seconds` while the `with` block lasts; `report` afterwards.
-
-    When it measures its own process it collects garbage before the first and the last reading, so
-    that garbage does not count.
-    """
+    """Reads another process every `every_seconds` while the `with` block lasts; `report`
+    afterwards."""
 
     def __init__(
         self, pid: int, heartbeat: Heartbeat | None = None, every_seconds: float = EVERY_SECONDS
     ) -> None:
         self._process = psutil.Process(pid)
-        self._own = pid == psutil.Process().pid
         self._heartbeat = heartbeat
         self._every_seconds = every_seconds
         self._readings: list[Reading] = []
@@ -97,8 +91,6 @@ class Meters:
     ) -> None:
         self._done.set()
         self._sampler.join()
-        while self._own and os.path.exists(f"/proc/self/task/{self._sampler.native_id}"):
-            time.sleep(0.001)  # Python has ended it, and the kernel has not yet
         self._read()
 
     @property
@@ -111,7 +103,7 @@ class Meters:
     def _sample(self) -> None:
         answered_at = time.monotonic()
         while not self._done.wait(self._every_seconds):
-            self._read(sampling=True)
+            self._read()
             if self._heartbeat is None or self._ended:
                 continue
             age = self._heartbeat()
@@ -122,18 +114,15 @@ class Meters:
                 answered_at = now
             self._stall = max(self._stall or 0.0, age)
 
-    def _read(self, *, sampling: bool = False) -> None:
-        if self._own and not sampling:
-            gc.collect()
+    def _read(self) -> None:
+        process = self._process
         try:
-            with self._process.oneshot():
-                # The sampler's own thread is not the process's.
-                threads = self._process.num_threads() - (1 if self._own and sampling else 0)
-                reading = Reading(self._process.num_fds(), threads, self._process.memory_info().rss)
+            with process.oneshot():
+                numbers = process.num_fds(), process.num_threads(), process.memory_info().rss
         except (psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError):
             self._ended = True
             return
-        self._readings.append(reading)
+        self._readings.append(Reading(*numbers))
 
 
 def control_heartbeat(socket: str) -> Heartbeat:

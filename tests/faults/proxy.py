@@ -20,8 +20,8 @@ import grpc
 
 from eviction.drill.runtime import InjectedError
 from reclaim.cri import cri_pb2
+from tests.nodes.faults import CountedFaults
 from tests.nodes.full_server import METHODS
-from tests.nodes.method_faults import SeveralFaults
 
 WORKERS = 32  # a call that hangs occupies one
 LONGEST_SECONDS = 86400.0
@@ -43,7 +43,7 @@ class Proxy:
 
     def __init__(self, behind: str, socket_path: str) -> None:
         self.endpoint = f"unix://{socket_path}"
-        self.failpoints = SeveralFaults(frozenset(_ANSWERS))
+        self.failpoints = CountedFaults(frozenset(_ANSWERS))
         self._behind = grpc.insecure_channel(
             f"unix:{behind}",
             options=(

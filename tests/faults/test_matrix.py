@@ -15,8 +15,7 @@ from tests.expected import expect
 from tests.faults.matrix.bench import Run, run_row
 from tests.faults.matrix.injectors import INJECTORS
 from tests.faults.matrix.judge import broken_promises
-from tests.faults.matrix.node import Cycle
-from tests.faults.matrix.program import RESTART_SECONDS, Answer
+from tests.faults.matrix.node import RESTART_SECONDS, Answer, Cycle
 from tests.faults.matrix.table import (
     DOCUMENT,
     RESOURCES,

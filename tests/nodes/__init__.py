@@ -4,8 +4,8 @@ that has what the test needs.
 * `bare_runtime`: an embedded CRI runtime behind its socket and one client; no kubelet, no small
   disk. For the runtime's own rules.
 * `full_runtime`, `full_server`: the drill's embedded runtime with what only tests need: calls that
-  make pods, the rules of CRI-O and of older versions (`dialects`), containerd's leases, several
-  faults for a method (`method_faults`), wrong answers (`distortions`). The nodes here have these.
+  make pods, the rules of CRI-O and of older versions (`dialects`), leases and streams, faults
+  with names, counts of calls (`faults`), wrong answers (`distortions`). The nodes here have these.
 * `small_node`: small real filesystems, a kubelet's directories, an embedded runtime
   behind its socket, and the product assembled for it. For everything that the product
   does on a node; needs no root.

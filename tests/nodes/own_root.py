@@ -21,8 +21,8 @@ from tests.sockets.mounts import need_mounts
 
 STAND_IN = Path(__file__).with_name("stand_in_systemctl")
 PYTHON = Path("/usr/bin/python3")
-OF_THE_MACHINE = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "sys")  # read-only
-DIRECTORIES = (
+OF_THE_MACHINE = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "sys"]  # read-only
+DIRECTORIES = [
     "dev",
     "etc",
     "opt",
@@ -34,7 +34,7 @@ DIRECTORIES = (
     "var/lib",
     "var/log",
     "var/tmp",
-)
+]
 FILES = ("passwd", "group", "ld.so.cache", "machine-id")
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

@@ -189,7 +189,7 @@ class SmallNode:
                 name=name, uid=uid, namespace="default", attempt=attempt
             ),
             log_directory=str(self.logs_of(name)),
-            labels=_labels(name, uid),
+            labels=labels_of(name, uid),
         )
         made: pb.RunPodSandboxResponse = self.failpoints.apply(
             "RunPodSandbox",
@@ -227,7 +227,7 @@ class SmallNode:
                 pod,
                 image,
                 metadata=pb.ContainerMetadata(name=name, attempt=attempt),
-                labels={**_labels(pod.name, pod.uid), CONTAINER_NAME_LABEL: name},
+                labels={**labels_of(pod.name, pod.uid), CONTAINER_NAME_LABEL: name},
                 log_path=f"{name}/{attempt}.log",
             )
         except EmbeddedNodeError as error:
@@ -431,7 +431,8 @@ class SmallNode:
         )
 
 
-def _labels(name: str, uid: str) -> dict[str, str]:
+def labels_of(name: str, uid: str) -> dict[str, str]:
+    """The labels that a kubelet gives to what it makes of a pod."""
     return {UID_LABEL: uid, POD_NAME_LABEL: name, POD_NAMESPACE_LABEL: "default"}
 
 

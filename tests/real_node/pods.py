@@ -63,25 +63,16 @@ class PretendKubelet:
         """`<root-dir>/pods/<uid>`."""
         return self.root_dir / "pods" / uid
 
-    def admit_pod(self, uid: str) -> Path:
-        """Make the pod's directory, with the subdirectories that the kubelet gives it.
-
-        Comes before the sandbox.
-        """
-        directory = self.pod_directory(uid)
-        for name in ("volumes", "plugins", "containers"):
-            (directory / name).mkdir(parents=True, exist_ok=True)
-        return directory
-
     def forget_pod(self, uid: str) -> None:
         """Remove the pod's directory, after which the pod is gone."""
         shutil.rmtree(self.pod_directory(uid))
 
     def pod(self, name: str) -> Sandbox:
-        """A new pod: its directory, and then its sandbox. Its UID follows from its name, so that
-        logs read alike."""
+        """A new pod: its directory, with the subdirectories that the kubelet gives it, and then its
+        sandbox. Its UID follows from its name, so that logs read alike."""
         uid = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}.reclaimd.test"))
-        self.admit_pod(uid)
+        for part in ("volumes", "plugins", "containers"):
+            (self.pod_directory(uid) / part).mkdir(parents=True, exist_ok=True)
         return self.run_pod(name, uid)
 
     def run_pod(self, name: str, uid: str, attempt: int = 0) -> Sandbox:
@@ -159,9 +150,10 @@ class PretendKubelet:
         command: tuple[str, ...] = ("/bin/true",),
         attempt: int = 0,
     ) -> str:
-        """The same, and wait for its end; the id of the dead copy."""
+        """The same, and wait for its end, for 10 s at most; the id of the dead copy."""
         container_id = self.run_container(sandbox, name, image, command, attempt)
-        self.wait_exited(container_id)
+        exited = cri_pb2.CONTAINER_EXITED
+        assert came_true(lambda: self.state_of(container_id) == exited, ENDED_SECONDS)
         return container_id
 
     def run_script(self, sandbox: Sandbox, image: str, script: str) -> str:
@@ -171,11 +163,6 @@ class PretendKubelet:
         log = sandbox.log_directory / "app" / "0.log"
         assert came_true(lambda: "stdout F done" in log.read_text()), log.read_text()
         return container_id
-
-    def wait_exited(self, container_id: str) -> None:
-        """Wait until the container is EXITED, for 10 s at most."""
-        exited = cri_pb2.CONTAINER_EXITED
-        assert came_true(lambda: self.state_of(container_id) == exited, ENDED_SECONDS)
 
     def state_of(self, container_id: str) -> cri_pb2.ContainerState:
         """The state of one container."""

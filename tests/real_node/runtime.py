@@ -39,7 +39,7 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 STAMP_SECONDS = 0.012
 READY_SECONDS = 30.0
 SHOWN_SECONDS = 10.0
-END_SECONDS = 5.0
+END_SECONDS = 30.0
 
 
 class ContainerRuntimeError(RuntimeError):
@@ -203,8 +203,8 @@ class ContainerRuntime(ABC):
         """Remove all of it: pods over CRI, the runtime, monitors,
         processes, mounts, control groups.
 
-        Safe to call twice, in any state. ToolError when a mount below its
-        directories cannot be undone.
+        Safe to call twice, in any state. ToolError when a mount below its directories cannot be
+        undone, ContainerRuntimeError when something else is left.
         """
         if self._process is not None:
             self.resume()
@@ -219,7 +219,7 @@ class ContainerRuntime(ABC):
                     os.kill(pid, signal.SIGKILL)
             return not left
 
-        came_true(none_is_left, END_SECONDS, every_seconds=0.02)
+        ended = came_true(none_is_left, END_SECONDS, every_seconds=0.02)
         for directory in (self.run_directory, self.root):
             for point in mounts_below(directory):
                 unmount(point)
@@ -230,8 +230,12 @@ class ContainerRuntime(ABC):
                     group.rmdir()
             return not self.cgroups()
 
-        came_true(no_group_is_left, END_SECONDS, every_seconds=0.02)
+        ended &= came_true(no_group_is_left, END_SECONDS, every_seconds=0.02)
         shutil.rmtree(self.run_directory, ignore_errors=True)
+        if not ended or self.run_directory.exists():
+            raise ContainerRuntimeError(
+                f"of {self.name} processes, control groups or files are left"
+            )
 
     def remove_pods(self, budget_seconds: float) -> None:
         """Kill, stop and remove every pod, as far as the runtime answers; the rest is

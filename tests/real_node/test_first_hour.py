@@ -22,7 +22,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -209,41 +209,30 @@ def test_what_the_page_shows_is_what_is_printed(
     compare(FIRST_HOUR, outputs, capsys)
 
 
-def models(disk: Path) -> None:
-    """Four, as a Hugging Face hub has them."""
-    hub = disk / "srv" / "models" / "hub"
-    cached(
-        hub, [f"models--org--{name}/blobs/weights" for name in ("base", "old", "vision", "chat")]
-    )
-
-
-def wheels(disk: Path) -> None:
-    """Four, as uv unpacks them."""
-    cached(disk / "srv" / "ci" / "uv", [f"archive-v0/wheel-{each}/data" for each in range(4)])
-
-
-def cached(directory: Path, files: Sequence[str]) -> None:
-    """Units of 24 MiB, the first one the longest unused."""
-    for name in files:
-        file = directory / name
-        file.parent.mkdir(parents=True)
-        file.write_bytes(os.urandom(24 << 20))
-    (directory / "CACHEDIR.TAG").write_text(TAG)
+CACHES = {
+    "ml-node": ("models/hub", "models--org--{}/blobs/weights", "base old vision chat"),
+    "ci-runner": ("ci/uv", "archive-v0/wheel-{}/data", "0 1 2 3"),
+}
+"""By page: a cache, as a Hugging Face hub has models and uv unpacks wheels; the longest unused first."""
 
 
 @pytest.mark.timeout(600)  # a bundle is installed
-@pytest.mark.parametrize(("page", "made"), [("ml-node", models), ("ci-runner", wheels)])
+@pytest.mark.parametrize("page", CACHES)
 def test_a_page_on_caches_shows_what_is_printed(
     make_node: NodeFactory,
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
     capsys: pytest.CaptureFixture[str],
     page: str,
-    made: Callable[[Path], None],
 ) -> None:
-    """Likewise, on a node with such a cache and nothing else to remove."""
-    node = make_node(GIB // 2)
-    made(node.mountpoint)
+    """Likewise, on a node with such a cache, units of 24 MiB, and nothing else to remove."""
+    node, (place, unit, names) = make_node(GIB // 2), CACHES[page]
+    cache = node.mountpoint / "srv" / place
+    for name in names.split():
+        file = cache / unit.format(name)
+        file.parent.mkdir(parents=True)
+        file.write_bytes(os.urandom(24 << 20))
+    (cache / "CACHEDIR.TAG").write_text(TAG)
     asked = DOCS / f"{page}.md"
     bundle = made_bundle(tmp_path_factory)
     with operator_on(node, bundle, tmp_path, caches=True) as operator:

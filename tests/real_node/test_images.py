@@ -56,7 +56,7 @@ BEFORE_SECONDS = 3.0  # for so long another namespace has had the content
 STATISTICS_SECONDS = 3.0  # containerd measures its snapshots every second, here
 HEAD = '[plugins."io.containerd.grpc.v1.cri"]\n'
 ON_DISK = 2  # packed and unpacked: an image of random bytes takes its size twice
-BUILDS = 5
+BUILDS = 3
 SHARED, OWN = 18, 2  # MiB: nine tenths of an image are shared
 APP = Image("reclaimd.test/app:1", (random_layer(1, 3 * MIB),))
 OTHER = Image("reclaimd.test/other:1", (random_layer(2, 2 * MIB),))
@@ -119,11 +119,10 @@ def available(node: RealNode) -> int:
     return node.filesystem.available_bytes()
 
 
-@pytest.mark.parametrize("order", ["lru", "cost"])
-def test_a_plan_promises_what_images_do_not_share(node: RealNode, order: str) -> None:
-    """Image by image within a tenth of all that is freed; on a containerd the sizes are wrong by
-    more than that. A container runs on one base, which stays; the other goes with the last image
-    on it."""
+def test_a_plan_promises_what_images_do_not_share(node: RealNode) -> None:
+    """Image by image within a tenth of all that is freed, and as much in all in either order; on a
+    containerd the sizes are wrong by more than that. A container runs on one base, which stays; the
+    other goes with the last image on it."""
     held, free = (random_layer(number, SHARED * MIB) for number in (1, 2))
     app = node.import_image(Image("reclaimd.test/app:1", (BASE, held)))
     node.kubelet.run_container(node.kubelet.pod("app"), "app", "reclaimd.test/app:1")
@@ -134,9 +133,17 @@ def test_a_plan_promises_what_images_do_not_share(node: RealNode, order: str) ->
     ]
     idle = node.import_images(builds)
     time.sleep(OLD_ENOUGH_SECONDS)
-    planned = plan(file_of(node, imageOrder=order))["removals"]
-    images = [each for each in planned if each["kind"] == "image"]  # in their order
+    by_age, images = (
+        [
+            each
+            for each in plan(file_of(node, imageOrder=order))["removals"]
+            if each["kind"] == "image"
+        ]
+        for order in ("lru", "cost")
+    )
+    assert [each["id"] for each in by_age] == idle
     assert sorted(each["id"] for each in images) == sorted(idle)
+    assert sum(each["frees"] for each in by_age) == sum(each["frees"] for each in images)
     sizes = promises = gained = 0
     for image in images:
         before = available(node)
@@ -146,8 +153,8 @@ def test_a_plan_promises_what_images_do_not_share(node: RealNode, order: str) ->
         sizes += abs(image["size"] - got)
         promises += abs(image["frees"] - got)
     print(
-        f"{order}: {len(images)} images, freed {gained / MIB:.1f} MiB; error, image by image: of"
-        f" sizes {sizes / gained:.1%}, of the promise {promises / gained:.1%}"
+        f"{len(images)} images, freed {gained / MIB:.1f} MiB; error, image by image: of sizes"
+        f" {sizes / gained:.1%}, of the promise {promises / gained:.1%}"
     )
     assert app in node.cri.image_ids()
     assert sum(image["frees"] for image in images) == pytest.approx(gained, rel=0.1)
@@ -180,12 +187,12 @@ def counted(daemon: Daemon) -> tuple[float, float]:
     return images, size
 
 
-@pytest.mark.parametrize("meanwhile", ["running", "stopped", "killed"])
+@pytest.mark.parametrize("killed", [False, True], ids=["running", "killed"])
 def test_what_was_removed_and_comes_back_is_joined_with_its_removal(
-    node: RealNode, tmp_path: Path, meanwhile: str
+    node: RealNode, tmp_path: Path, killed: bool
 ) -> None:
     """One image comes back as it was, one by its tag with other content, one stays away. While they
-    come back the daemon runs, or does not. If it was killed, it had not saved what is gone: then
+    come back the daemon runs, or it was killed. Then it had not saved what is gone: then
     the time of the pull tells that an image came back, of which a CRI-O says otherwise when it
     was."""
     state = tmp_path / "images.json"
@@ -209,33 +216,30 @@ def test_what_was_removed_and_comes_back_is_joined_with_its_removal(
         began = time.time()
         assert set(removed(reclaim(file, *ALL))) >= set(three)
         assert node.cri.image_ids() == {node.sandbox_image_id}
-        if meanwhile == "killed":
+        if killed:
             assert came_true(lambda: len(history(file)["records"]) == 2)
             assert set(three) <= remembered(), "the removals are not saved"
             os.kill(daemon.process.pid, signal.SIGKILL)
-        if meanwhile != "running":
             daemon.stop()
-        # at its end it waits for its disk for 1 s
-        saved = meanwhile == "running" or app not in remembered()
         time.sleep(1.1)  # a list that is older than the removal cannot show them
         assert node.import_image(APP) == app
         new_other = node.import_image(OTHER_AGAIN)
-        if meanwhile == "running":
+        if not killed:
             reclaim(file, *IMAGEFS[:2], "--dry-run")  # which lists the images
             assert came_true(lambda: len(returned_of(file)) == 2)
             assert counted(daemon) == (2.0, sum(each["size"] for each in returned_of(file)))
-    if meanwhile != "running":
+    if killed:
         with Daemon("--config", file) as daemon:
-            assert came_true(lambda: len(returned_of(file)) == 1 + saved)
+            assert came_true(lambda: len(returned_of(file)) == 1)
             assert came_true(lambda: new_other in remembered()), "and it has saved what is gone"
-            assert counted(daemon)[0] == 2 * saved, "what it knows that it has removed"
+            assert counted(daemon)[0] == 0.0, "what it knows that it has removed"
     by_id = {each["id"]: each["gone_id"] for each in returned_of(file)}
-    assert by_id == ({app: app, new_other: other} if saved else {app: app})
+    assert by_id == ({app: app} if killed else {app: app, new_other: other})
     regret = history(file, "--regret")
     images = {each["name"]: each for each in regret["images"]}
     assert {name: (each["removed"], each["returned"]) for name, each in images.items()} == {
         APP.reference: (1, 1),
-        OTHER.reference: (1, int(saved)),
+        OTHER.reference: (1, int(not killed)),
         STAYS_AWAY.reference: (1, 0),
     }
     assert 0 < images[APP.reference]["soonest_seconds"] <= time.time() - began

@@ -37,7 +37,7 @@ from tests.real_node.steps import ALL, file_of, reclaim, removed
 from tests.reclaimd_process import Daemon
 
 LONGEST_IDLE_SECONDS = 1.6  # removals wait for 1 s after each pod
-NEXT_CONTAINERS = 6  # of one pod, one after the other
+NEXT_CONTAINERS = 4  # of one pod, one after the other
 INIT = "reclaimd.test/init:1"
 BEGIN_EVERY_SECONDS = 0.125
 LIST_SECONDS = 0.3
@@ -133,14 +133,14 @@ class NewPods(Race):
 
 
 class NextContainers(Race):
-    """`reclaim --all` runs once in each round. Sixteen images are idle then; at some moment of it a
+    """`reclaim --all` runs once in each round. Eight images are idle then; at some moment of it a
     pod begins its next containers from some of them. Half of the pods are old, and half have just
     begun."""
 
     def __init__(self, node: RealNode, outside: Path, seed: int) -> None:
         super().__init__(node, seed)
         self._file = file_of(node, imageMinimumGCAge="0s")
-        self._tars = write_images(recipes("next", 16), outside)
+        self._tars = write_images(recipes("next", 8), outside)
         node.import_image(Image(INIT, (BASE, random_layer(99, 64 << 10))))
         self._old = [self._pod(f"old-{number}") for number in range(2)]
 

@@ -17,7 +17,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.simulation.run import Bench, Result, bench
+from tests.simulation.run import Bench, Result
 from tests.simulation.shrink import shrink
 
 HOURS = 1.0
@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--no-shrink", action="store_true", help="leave a failing run as it is")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failing run")
     given = parser.parse_args()
-    made = bench()
+    made = Bench()
     if given.seed is not None:
         result = made.run(given.seed, given.hours)
         print(f"seed {given.seed}: {result.hash}")
@@ -61,9 +61,11 @@ def main() -> int:
 
 def _run_many(made: Bench, given: argparse.Namespace, first: int) -> int:
     began, seed, counts, hours, violations = time.monotonic(), first, Counter[str](), 0.0, 0
+    trace = ""
     while (seed - first < given.runs) if given.runs else (time.monotonic() - began < given.seconds):
         result = made.run(seed, given.hours)
         counts += result.counts
+        trace = result.hash
         hours += result.at / 3600
         seed += 1
         if result.problem:
@@ -76,7 +78,7 @@ def _run_many(made: Bench, given: argparse.Namespace, first: int) -> int:
     speed = hours / max(minutes, 1e-9)
     print(
         f"seeds {first} to {seed - 1}: {hours:.1f} hours, {speed:.0f} a minute, {violations}"
-        " violations"
+        f" violations; the last trace {trace}"
     )
     print(_in_words(counts))
     return 1 if violations else 0

@@ -214,6 +214,11 @@ class Machine:
     def _changed(self) -> None:
         self._lists.clear()
 
+    def _relist(self, held: Any, **changes: object) -> None:
+        """An image or a container is listed otherwise from now on."""
+        held.listed = held.listed._replace(**changes)
+        self._lists.clear()
+
     # ---- images
 
     def image_id(self, number: int) -> str:
@@ -242,7 +247,7 @@ class Machine:
             disk.inodes_used += inodes
         else:
             held = self.images[image_id]
-            held.listed = held.listed._replace(repo_tags=(*held.listed.repo_tags, tag))
+            self._relist(held, repo_tags=(*held.listed.repo_tags, tag))
         self.tags[tag] = image_id
         if preloaded:
             self.pulled_by_kubelet.discard(image_id)
@@ -268,18 +273,13 @@ class Machine:
             return
         if before is not None:
             old = self.images[before]
-            old.listed = old.listed._replace(
-                repo_tags=tuple(t for t in old.listed.repo_tags if t != tag)
-            )
+            self._relist(old, repo_tags=tuple(t for t in old.listed.repo_tags if t != tag))
         held = self.images[image_id]
-        held.listed = held.listed._replace(repo_tags=(*held.listed.repo_tags, tag))
+        self._relist(held, repo_tags=(*held.listed.repo_tags, tag))
         self.tags[tag] = image_id
-        self._changed()
 
     def pin(self, image_id: str, *, pinned: bool) -> None:
-        held = self.images[image_id]
-        held.listed = held.listed._replace(pinned=pinned)
-        self._changed()
+        self._relist(self.images[image_id], pinned=pinned)
 
     def remove_image(self, image_id: str) -> bool:
         """Whoever uses it."""
@@ -314,8 +314,7 @@ class Machine:
     def set_state(self, container_id: str, state: ContainerState) -> None:
         held = self.containers.get(container_id)
         if held is not None and held.listed.state is not EXITED:
-            held.listed = held.listed._replace(state=state)
-            self._changed()
+            self._relist(held, state=state)
 
     def remove_container(self, container_id: str, *, by_us: bool = True) -> bool:
         held = self.containers.pop(container_id, None)
@@ -382,8 +381,8 @@ class Machine:
         believes them and begins it anew.
         """
         held = self.containers[container_id]
-        held.listed, held.runs_until = held.listed._replace(state=EXITED), self.clock.now + seconds
-        self._changed()
+        self._relist(held, state=EXITED)
+        held.runs_until = self.clock.now + seconds
         place = int(held.listed.name[1:])
         self.clock.goes(self._again(held.pod, place, 0.05))
 
@@ -528,7 +527,8 @@ class Machine:
         pod.over = True
         for each in self.containers.values():
             if each.pod is pod:
-                each.listed, each.runs_until = each.listed._replace(state=EXITED), 0.0
+                self._relist(each, state=EXITED)
+                each.runs_until = 0.0
         self.stop_sandbox(pod.sandbox_id)
         self._changed()
 

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.broken_rules import Noticed, copied, tell
 from tests.repository import ROOT
-
-PACKAGES = ("eviction", "reclaim", "signals", "tests", "config")
-
 
 Revert = dict[str, Any]
 """A table of `reverted.toml`."""
@@ -31,18 +30,26 @@ Revert = dict[str, Any]
 REVERTS: dict[str, Revert] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
-def tree_with(revert: Revert, made: Path) -> Path:
-    """A copy of the tree with this one change.
+@contextmanager
+def tree_with(revert: Revert) -> Iterator[Path]:
+    """A copy of the tree with this one change, while the `with` block lasts.
 
     Raises ValueError if the text is not there exactly once.
     """
-    for package in PACKAGES:
-        shutil.copytree(
-            ROOT / package, made / package, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    for file, text in changed(revert).items():
-        (made / file).write_text(text, encoding="utf-8")
-    return made
+    with copied() as made:
+        for file, text in changed(revert).items():
+            (made / file).write_text(text, encoding="utf-8")
+        yield made
+
+
+def simulation(*arguments: str, tree: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """`python -m tests.simulation` in a tree, in a process with the order of sets that it has
+    there."""
+    command = [sys.executable, "-m", "tests.simulation", *arguments]
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(tree)}
+    return subprocess.run(
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def changed(revert: Revert) -> dict[str, str]:
@@ -57,19 +64,14 @@ def changed(revert: Revert) -> dict[str, str]:
     return texts
 
 
-def found(revert: Revert, seeds: int, hours: float) -> str:
-    """What the simulation says of it, empty if nothing."""
+def found(revert: Revert, seeds: int, hours: float) -> Noticed:
+    """What the simulation says of it, if anything."""
     arguments = ("--from", "1", "--runs", str(seeds), "--hours", str(hours), "--no-shrink")
-    with tempfile.TemporaryDirectory() as made:
-        tree = tree_with(revert, Path(made))
-        command = [sys.executable, "-m", "tests.simulation", *arguments]
-        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": made}
-        ran = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, check=False
-        )
-    if ran.returncode == 0:
-        return ""
-    return (ran.stdout.strip().splitlines() or [ran.stderr.strip()[-300:]])[0][:300]
+    began = time.monotonic()
+    with tree_with(revert) as tree:
+        ran = simulation(*arguments, tree=tree)
+    said = (ran.stdout.strip().splitlines() or [ran.stderr.strip()[-300:]])[0][:300]
+    return Noticed(said if ran.returncode else "", 1, round(time.monotonic() - began, 1))
 
 
 def main() -> int:
@@ -81,19 +83,12 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--hours", type=float, default=0.1)
     given = parser.parse_args()
-    missed = 0
-    for name, revert in REVERTS.items():
-        if given.names and name not in given.names:
-            continue
-        began = time.monotonic()
-        problem = found(revert, given.seeds, given.hours)
-        seconds = time.monotonic() - began
-        missed += not problem
-        print(
-            f"| {name} | {revert['of']} | {problem or 'not found'} | {seconds:.0f} s |",
-            flush=True,
-        )
-    return 1 if missed else 0
+    chosen = {
+        name: partial(found, revert, given.seeds, given.hours)
+        for name, revert in REVERTS.items()
+        if not given.names or name in given.names
+    }
+    return tell(chosen, str, None)
 
 
 if __name__ == "__main__":

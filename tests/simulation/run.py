@@ -46,35 +46,13 @@ from tests.simulation.judge import Judge, Violation
 from tests.simulation.machine import GIB, PAUSE_IMAGE, RUNNING, Disk, Machine, Pod, image_size
 from tests.simulation.scheduler import Scheduler, simulated
 from tests.simulation.services import Mood
-from tests.simulation.timeline import CHANGES, PATHS, Entry, Node, node_of, timeline
+from tests.simulation.timeline import CHANGES, PATHS, RARE, Entry, Node, node_of, timeline
 
 OVERSEEN_SECONDS = 5.0
 CALM_SECONDS, EPILOGUE_SECONDS = 400, 2001
 DRAIN_SECONDS = 30.0
 KEPT_LINES = 300
 ROW = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
-
-
-IN_A_PASS = frozenset(
-    (
-        "pause",
-        "pause unknown",
-        "reload",
-        "kill",
-        "stop",
-        "away",
-        "errors",
-        "frozen",
-        "mount",
-        "removal hangs",
-        "tag",
-        "pin",
-    )
-)
-"""What mostly happens a moment before something is removed: there it matters."""
-
-IN_A_PLAN = frozenset(("directories are others", "list hangs", "said to have exited"))
-"""What mostly happens a moment before something is planned."""
 
 
 @dataclass
@@ -125,9 +103,9 @@ class Run:
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._devices = 3
         self._quiet = False
-        self._next_pass = deque[Entry](maxlen=4)  # what waits until something is about to go
-        self._next_plan = deque[Entry](maxlen=4)  # or to be planned
         self._next = {
+            "removal": deque[Entry](maxlen=4),  # what waits until something is about to go
+            "plan": deque[Entry](maxlen=4),  # or to be planned
             "use": deque[Entry](maxlen=8),  # until an image is about to go
             "touch": deque[Entry](maxlen=8),  # and a container is being made of it
             "pod comes back": deque[Entry](maxlen=4),  # until containers of such pods are
@@ -152,7 +130,7 @@ class Run:
         for event in events:
             self._line(told(event))
         for effect in effects:
-            self._line("  " + given(effect))
+            self._line("  " + told(effect))
         if not self._quiet:
             for effect in effects:
                 if type(effect) is Check:
@@ -306,11 +284,9 @@ class Run:
     def _happens(self, entry: Entry, *, waits: bool = True) -> None:
         if self._quiet:
             return
-        if waits and entry.kind in IN_A_PASS and entry.number % 4:
-            self._next_pass.append(entry)
-            return
-        if waits and entry.kind in IN_A_PLAN and entry.number % 4:
-            self._next_plan.append(entry)
+        before = RARE.get(entry.kind, {}).get("before")
+        if waits and before and entry.number % 4:
+            self._next[before].append(entry)
             return
         if entry.kind != "pod":
             self._line(f"-- {entry.kind} {entry.seconds:.3f} {entry.what}")
@@ -470,8 +446,8 @@ class Run:
         """An object is about to be removed: now happens what has waited for
         that, within the next moments.
         """
-        if self._next_pass and not effect.claim.dry_run:
-            entry, later = self._next_pass.popleft(), self._later(effect)
+        if self._next["removal"] and not effect.claim.dry_run:
+            entry, later = self._next["removal"].popleft(), self._later(effect)
             # it is checked next
             if entry.kind == "pin" and later and later[0] in self.machine.images:
                 entry = entry._replace(what=(int(later[0][7:15], 16), True))
@@ -509,8 +485,8 @@ class Run:
 
     def _plans(self) -> None:
         """Something is about to be planned: now happens what has waited for that."""
-        if self._next_plan:
-            entry = self._next_plan.popleft()
+        if self._next["plan"]:
+            entry = self._next["plan"].popleft()
             self.clock.at(self.clock.now, lambda: self._happens(entry, waits=False))
 
     def _comes_back(self, effect: Check) -> None:
@@ -595,43 +571,28 @@ class Run:
         self.clock.after(seconds, unmounted)
 
 
-def told(event: Event) -> str:
-    """An event in one line."""
-    name = type(event).__name__
-    match event:
+def told(what: Event | Effect) -> str:
+    """An event or an effect in one line."""
+    name = type(what).__name__
+    match what:
         case Sampled(sample):
-            return (
-                f"{name} {sample.path}"
-                f" {sample.reading.stats.available_bytes if sample.reading else sample.problem}"
-            )
-        case Planned():
-            size = (len(event.plan.remove), len(event.plan.keep)) if event.plan else ()
-            return (
-                f"{name} {event.pass_id} {event.stage.function} {event.stage.number} {size}"
-                f" {event.error}"
-            )
+            left = sample.reading.stats.available_bytes if sample.reading else sample.problem
+            return f"{name} {sample.path} {left}"
+        case Planned(pass_id, stage, plan, error):
+            size = (len(plan.remove), len(plan.keep)) if plan else ()
+            return f"{name} {pass_id} {stage.function} {stage.number} {size} {error}"
         case CheckEnded(claim, checked):
             return f"{name} {claim.object_id[:20]} {type(checked.answer).__name__}"
         case Ended(claim, outcome):
             return f"{name} {claim.object_id[:20]} {outcome.result} {outcome.error}"
-        case _:
-            return name
-
-
-def given(effect: Effect) -> str:
-    """An effect in one line."""
-    name = type(effect).__name__
-    match effect:
         case Read(paths):
             return f"{name} {' '.join(paths)}"
-        case Watch(path):
-            return f"{name} {path}"
         case Plan(pass_id, stage):
             return f"{name} {pass_id} {stage.function} {stage.number} {stage.last_resort}"
         case Check(claim) | Send(claim):
             return f"{name} {claim.pass_id} {claim.verdict.id[:20]}"
-        case Tell(what):
-            return f"{name} {what}"
+        case Watch(about) | Tell(about):
+            return f"{name} {about}"
         case _:
             return name
 
@@ -644,26 +605,20 @@ evictionHard: {nodefs.available: 5%, imagefs.available: 5%, nodefs.inodesFree: 5
 
 
 class Bench:
-    """What all runs of a process share: the kubelet's file, and directories of
-    logs in which there are none.
+    """What all runs of a process share, in a temporary directory that is removed with it: the
+    kubelet's file, and directories of logs in which there are none.
     """
 
-    def __init__(self, directory: str):
-        self.kubelet_file = str(Path(directory, "kubelet.yaml"))
-        Path(self.kubelet_file).write_text(KUBELETS, encoding="utf-8")
-        pods, containers = Path(directory, "pods"), Path(directory, "containers")
-        pods.mkdir(exist_ok=True)
-        containers.mkdir(exist_ok=True)
-        self.logs = LogPaths(str(pods), str(containers))
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="reclaimd-simulation-")
+        directory = Path(self._directory.name)
+        (directory / "kubelet.yaml").write_text(KUBELETS, encoding="utf-8")
+        self._kubelet_file = str(directory / "kubelet.yaml")
+        pods, containers = directory / "pods", directory / "containers"
+        for path in (pods, containers):
+            path.mkdir()
+        self._logs = LogPaths(str(pods), str(containers))
 
     def run(self, seed: int, hours: float, entries: Sequence[Entry] | None = None) -> Result:
         """One run."""
-        return Run(seed, hours, entries, self.kubelet_file, self.logs).run()
-
-
-def bench() -> Bench:
-    """One in a temporary directory of its own, which the process leaves behind for its end."""
-    directory = tempfile.TemporaryDirectory(prefix="reclaimd-simulation-")
-    made = Bench(directory.name)
-    made.directory = directory  # type: ignore[attr-defined] # removed with it
-    return made
+        return Run(seed, hours, entries, self._kubelet_file, self._logs).run()

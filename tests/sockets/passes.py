@@ -15,7 +15,6 @@ from eviction.engine.node import Node
 from eviction.records.passes import Pass, Trigger
 from reclaim.cri import cri_pb2
 from tests.nodes.faults import Hang
-from tests.nodes.method_faults import MethodFault, When, arm
 from tests.nodes.small_node import AN_HOUR, SmallNode, relieve
 from tests.pure.values import filling
 from tests.sockets.cri_calls import CriCalls
@@ -82,7 +81,7 @@ def interrupted(
 ) -> Pass:
     """A pass, and what happens while it waits for the answer to this call of a method."""
     asked = small.failpoints.calls[method]
-    arm(small.failpoints, MethodFault(method, Hang(times=1), When(from_call=call)))
+    small.failpoints.begin(method, Hang(times=1), from_call=call)
     with small.relieving(node, request) as going:
         small.wait_for(method, asked + call)
         happens()

@@ -24,8 +24,15 @@ from typing import Any
 
 from reclaim.types import Kind
 from tests.faults.matrix.injectors import INJECTORS
-from tests.faults.matrix.node import MARK_BYTES, Cycle, MatrixNode, Pressure
-from tests.faults.matrix.program import Answer, Probe, Program
+from tests.faults.matrix.node import (
+    MARK_BYTES,
+    Answer,
+    Cycle,
+    MatrixNode,
+    Pressure,
+    Probe,
+    Program,
+)
 from tests.faults.matrix.table import (
     HELD_SECONDS,
     PROMISED_EXIT_SECONDS,

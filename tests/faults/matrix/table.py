@@ -41,7 +41,11 @@ class Fault(StrEnum):
     is as before then."""
 
 
-HELD_SECONDS = dict.fromkeys(Fault, 3.0) | {Fault.COMES_BACK: 12.0}
+HELD_SECONDS = dict.fromkeys(Fault, 3.0) | {
+    Fault.HANGS: 2.0,
+    Fault.SLOW: 2.0,
+    Fault.COMES_BACK: 12.0,
+}
 """How long a fault lasts at least."""
 
 

@@ -33,7 +33,6 @@ from tests.nodes.faults import Delay, Fail, Failpoint, Hang, Pretend
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.interrupting_server import BetweenReadings, InterruptingServer
 from tests.nodes.later import Ahead
-from tests.nodes.method_faults import MethodFault, When, arm
 from tests.nodes.small_node import (
     AN_HOUR,
     EVERYTHING,
@@ -374,7 +373,7 @@ def test_an_image_that_comes_again_starts_a_new_age(small_node: SmallNode, seen:
             node.detection.images()
         case "by no answer":
             fault = Fail(grpc.StatusCode.INTERNAL, times=1)
-            arm(small_node.failpoints, MethodFault("ImageStatus", fault, When(from_call=2)))
+            small_node.failpoints.begin("ImageStatus", fault, from_call=2)
             assert result_of(relieve(node, IMAGES), image) == "failed"
         case "when verified":
             again = partial(small_node.add_image, OLD)
