@@ -258,26 +258,6 @@ def test_what_cri_o_does_otherwise(tmp_path: Path, name: str) -> None:
 # ---- what the product does about it
 
 
-@pytest.mark.parametrize("name", DIALECTS)
-def test_in_every_dialect_only_unused_images_are_removed(
-    make_small_node: SmallNodeFactory, name: str
-) -> None:
-    """The images of containers that run or have exited, and of sandboxes stay, by whichever of
-    their tags; two others are removed by id."""
-    small = make_small_node(dialect=DIALECTS[name])
-    web, used = small.run_pod("web"), []
-    for put in (small.run, small.exited):
-        tags = [f"registry.example/{put.__name__}:{number}" for number in range(2)]
-        used.append(small.add_image(tags[0], tags=tags))
-        put(web, tags[1], name=put.__name__)
-    old = small.add_images(2)
-    record = relieve(small.node(), EVERYTHING)
-    assert {*used, small.pause_id} <= small.images()
-    assert {reason_of(record, each) for each in used} == {"in_use"}
-    assert {result_of(record, each) for each in old} == {"removed"}
-    small.run_pod("new")
-
-
 def test_cri_o_on_a_full_disk_can_delete_nothing(make_small_node: SmallNodeFactory) -> None:
     """Before a deletion it writes a new list, which needs a free block and a free inode."""
     small = make_small_node(dialect=CRI_O_1_31)
