@@ -112,6 +112,14 @@ def status(file: str) -> Any:
     return answer(reclaimd_here(*words))
 
 
+def relieved(daemon: Daemon) -> dict[str, Any]:
+    """The record of the first pass that has reached its mark, waited for."""
+    record: dict[str, Any] = daemon.wait_for(lambda event: event.get("result") == "satisfied")[
+        "record"
+    ]
+    return record
+
+
 def is_relieved(daemon: Daemon, value: Callable[[], int], mark: int) -> None:
     """Waits until it is above the mark, and the last pass has reached that."""
     assert came_true(lambda: value() >= mark)

@@ -315,6 +315,22 @@ def test_at_a_terminal_the_drill_asks_before_it_fills(
     assert fill_node.is_as_before() is (code != 0), "a yes has removed an image"
 
 
+def test_a_pod_that_ends_meanwhile_is_a_failure(fill_node: FillNode) -> None:
+    """A pod that is stopped during the drill is named, and the drill fails."""
+    node = fill_node.node
+    unused_images(node, 1)
+    victim = node.kubelet.pod("victim")
+    node.kubelet.run_container(victim, "app", node.import_image(Image(APP, (BASE,))))
+    small = pressure("bytes", "2Mi", "10Mi")
+    process = fill_node.started(*fill_node.command("--yes", pressure=small))
+    assert came_true(lambda: fill_node.free() < MARK + 4 * MIB)
+    node.kubelet.end_pod(victim)
+    printed, _ = process.communicate(timeout=60.0)
+    assert process.returncode == 1, printed
+    assert "ended: default/victim" in printed
+    assert fill_node.report()["checks"]["pods that ran"] is False
+
+
 # ---- the drill only observes
 
 
@@ -397,6 +413,26 @@ def test_an_observation_changes_nothing_and_ends_on_sigint_or_after_its_time(
     process = reclaimd(*words, *to)
     assert (process.returncode, process.stderr.count("\n")) == (3, 1)
     assert not (tmp_path / "none").exists()
+
+
+def test_lists_missing_for_a_while_are_reported_as_a_fault_and_not_as_removals(
+    fill_node: FillNode,
+) -> None:
+    """A runtime that is killed and restarted: the report names the outage, and no image as removed."""
+    node = fill_node.node
+    unused_images(node, 1)
+    observed = Observing(fill_node, MIB)
+    time.sleep(0.5)
+    node.containerd.kill()
+    time.sleep(4.0)  # the lists are asked for once a second
+    node.containerd.start()
+    assert came_true(lambda: len(node.cri.image_ids()) == 2)
+    time.sleep(0.5)
+    assert observed.ended(signal.SIGINT)[0] == 0
+    document = fill_node.report(OBSERVED)
+    assert document["removals"] == []
+    (fault,) = document["faults"]
+    assert fault["what"].startswith("the runtime's lists are not available:")
 
 
 # ---- the embedded node, on loop devices; the same on tmpfs are with the rest of the library

@@ -25,9 +25,11 @@ from tests.real_node.conftest import NodeFactory
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import (
     MIB,
+    LoopFilesystem,
     capacity_bytes,
     loop_devices_of,
     run_tool,
+    unmount,
 )
 from tests.real_node.steps import (
     ALL,
@@ -44,6 +46,7 @@ from tests.real_node.steps import (
     oldest_gone,
     plan,
     reclaim,
+    relieved,
     removed,
     status,
     unused_images,
@@ -160,6 +163,32 @@ def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
     assert left - mark - MINIMUM_RECLAIM < most, "never more beyond need than was written"
     assert json.loads((state / "images.json").read_text())
     assert_protected_objects_kept(crowded_node)
+
+
+def test_a_filesystem_that_runs_out_of_inodes_is_relieved(make_node: NodeFactory) -> None:
+    """Empty files use up the inodes; the daemon removes images until enough
+    inodes are free, and stops.
+    """
+    crowded = build_crowded_node(make_node(GIB // 4, inodes=4000), image_bytes=MIB)
+    node = crowded.node
+    time.sleep(1.1)
+    mark = node.filesystem.inodes_free() - 200
+    configuration = file_of(
+        node,
+        evictionHard={"imagefs.inodesFree": str(mark)},
+        evictionMinimumReclaim={"imagefs.inodesFree": "40"},
+    )
+    with Daemon("--config", configuration) as daemon:
+        for number in range(500):
+            (node.mountpoint / f"empty-{number}").touch()
+        is_relieved(daemon, node.filesystem.inodes_free, mark + 40)
+    records = daemon.passes
+    assert {record["acted_on"]["signal"] for record in records} == {"imagefs.inodesFree"}
+    assert sum(record["measured"]["inodes"] for record in records) > 0
+    left = node.cri.image_ids()
+    assert oldest_gone(crowded.unused_images, left) <= 10, "removal stopped"
+    assert crowded.small_files_image not in left, "removing the image of 600 files frees inodes"
+    assert_protected_objects_kept(crowded)
 
 
 def test_a_build_cache_is_pruned_before_an_image_goes(containerd: RealNode, tmp_path: Path) -> None:
@@ -330,6 +359,116 @@ def test_room_is_made_for_a_pull_and_no_more_or_it_is_said_what_is_missing(
     assert missed["room"]["missing"] == pytest.approx(missing, abs=4 * MIB)
     assert node.cri.image_ids() == {node.sandbox_image_id}
     assert missed["attribution"], "where the bytes are"
+
+
+# ---- thresholds, conditions, layouts
+
+
+def test_a_soft_threshold_acts_after_its_grace_and_its_condition_stays_for_the_transition_period(
+    containerd: RealNode, tmp_path: Path
+) -> None:
+    """A grace period of 3 s: a file that exists for less causes no removal, also not later. Of one
+    that stays the condition is logged at once, and the first image removed 3 s later. 10 MiB are
+    missing, 15 MiB the minimum reclaim, so two images of 20 MiB are removed and the third is kept.
+    With a period of 4 s ReclaimPressure is still reported after the relief, and ends after the
+    period; above the mark nothing is removed, even below mark and minimum reclaim."""
+    node = containerd
+    images = unused_images(node, 3, 10 * MIB)
+    mark = node.filesystem.available_bytes() - 20 * MIB
+    configuration = file_of(
+        node,
+        evictionSoft={"nodefs.available": str(mark)},
+        evictionSoftGracePeriod={"nodefs.available": "3s"},
+        evictionMinimumReclaim={"nodefs.available": "15Mi"},
+        evictionPressureTransitionPeriod="4s",
+        controlSocket=str(tmp_path / "control.sock"),
+        pollCeiling="100ms",
+        parallelRemovals=1,
+    )
+    grown, met, over = node.mountpoint / "grown", "ReclaimPressure: nodefs", "ReclaimPressure is"
+    with Daemon("--config", configuration) as daemon:
+
+        def is_told(begin: str, times: int) -> bool:
+            """Whether it was logged so often."""
+            return came_true(
+                lambda: (
+                    sum(each["message"].startswith(begin) for each in list(daemon.events)) == times
+                )
+            )
+
+        grown.write_bytes(b"x" * 30 * MIB)
+        assert is_told(met, 1)
+        grown.unlink()
+        assert is_told(over, 1)
+        assert daemon.passes == []
+        assert set(images) <= node.cri.image_ids()
+        grown.write_bytes(b"x" * 30 * MIB)
+        assert is_told(met, 2)
+        seen = time.monotonic()
+        assert set(images) <= node.cri.image_ids()
+        assert came_true(lambda: images[0] not in node.cri.image_ids())
+        assert time.monotonic() - seen >= 2.0, "the condition is logged later than observed"
+        record = relieved(daemon)
+        since = time.monotonic()
+        assert node.filesystem.available_bytes() >= mark + 15 * MIB
+        conditions = status(configuration)["conditions"]
+        if time.monotonic() - since < 3.0:
+            assert conditions == ["ReclaimPressure"]
+        above = node.filesystem.available_bytes() - mark
+        (node.mountpoint / "more").write_bytes(b"x" * (above - 2 * MIB))
+        assert is_told(over, 2)
+        # the last observation with pressure was before the relief was logged
+        assert time.monotonic() - since >= 2.0
+        document = status(configuration)
+        assert document["conditions"] == []
+        assert [each["result"] for each in document["passes"]] == ["satisfied"]
+        left = node.cri.image_ids()
+    assert (record["acted_on"]["hard"], record["acted_on"]["grace_seconds"]) == (False, 3.0)
+    assert [image in left for image in images] == [False, False, True]
+
+
+def test_a_filesystem_that_is_mounted_over_the_image_root_changes_layout_and_row(
+    containerd: RealNode, tmp_path: Path
+) -> None:
+    """The layout changes from single to dedicated-imagefs; then no function
+    of the row relieves nodefs.
+    """
+    node = containerd
+    images = unused_images(node, 1)
+    mark = node.filesystem.available_bytes() - 36 * MIB
+    control = str(tmp_path / "control.sock")
+    configuration = file_of(node, nodefs=mark, controlSocket=control, pollCeiling="100ms")
+
+    def becomes(layout: str) -> bool:
+        return came_true(lambda: status(configuration)["layout"] == layout)
+
+    with Daemon("--config", configuration) as daemon:
+        assert becomes("single")
+        [root] = {
+            one["filesystem"]["path"]
+            for one in status(configuration)["observations"]
+            if one["signal"] == "imagefs.available"
+        }
+        with LoopFilesystem(tmp_path / "second", 64 * MIB) as second:
+            run_tool("mount", "--bind", second.mountpoint, root)
+            try:
+                assert becomes("dedicated-imagefs")
+                (node.mountpoint / "grown").write_bytes(b"x" * 40 * MIB)
+                daemon.wait_for(
+                    lambda event: event["message"].startswith("ReclaimPressure: nodefs")
+                )
+                time.sleep(1.0)
+                assert daemon.passes == [], "the row is empty, so no pass runs"
+                signals = {one["signal"] for one in status(configuration)["thresholds"]}
+                assert signals == {"nodefs.available"}, (
+                    "containerfs follows imagefs, which has no threshold"
+                )
+            finally:
+                unmount(Path(root))
+        assert becomes("single")
+        record = relieved(daemon)
+    assert record["row"] == ["DeleteAllUnusedContainers", "DeleteUnusedImages"]
+    assert removed(record) == images
 
 
 # ---- a real BuildKit beside containerd

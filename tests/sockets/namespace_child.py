@@ -28,17 +28,12 @@ from eviction.drill.private_mounts import (
 )
 from reclaim.pod_logs.directories import remove_tree
 from reclaim.trust import socket_refusal
-from tests.own_machine import AS_ROOT, entered
+from tests.own_machine import entered
 
 _PR_SET_DUMPABLE = 4
 _MS_SHARED = 1 << 20
 
 MIB = 1 << 20
-
-
-def enter(_: str) -> dict[str, Any]:
-    """Enter, and report the user."""
-    return {**entered()._asdict(), "user": os.geteuid()}
 
 
 def enter_beside_a_thread(_: str) -> dict[str, Any]:
@@ -51,45 +46,6 @@ def enter_beside_a_thread(_: str) -> dict[str, Any]:
     finally:
         done.set()
         thread.join()
-
-
-def locked_down(_: str) -> dict[str, Any]:
-    """Enter where neither way is allowed: without capabilities, in a user namespace
-    that may have no children.
-    """
-    outer = os.readlink("/proc/self/ns/user")
-    first = entered()
-    if first.how == AS_ROOT:
-        raise SystemExit(
-            "locked_down must not run as root: the limit that it sets would be the machine's own"
-        )
-    if first.available and os.readlink("/proc/self/ns/user") != outer:
-        # of this namespace
-        with open("/proc/sys/user/max_user_namespaces", "w", encoding="utf-8") as limit:
-            limit.write("0")
-        drop_all_capabilities()
-        return entered()._asdict()
-    return first._asdict()  # the machine is locked down already
-
-
-def mount(directory: str) -> dict[str, Any]:
-    """Mount a tmpfs of 1 MiB and 16 inodes, and use up its inodes."""
-    _enter()
-    mount_tmpfs(directory, MIB, 16)
-    made = 0
-    try:
-        for number in range(100):
-            os.mkdir(os.path.join(directory, str(number)))
-            made += 1
-    except OSError:
-        pass
-    free = os.statvfs(directory)
-    return {
-        "bytes": free.f_frsize * free.f_blocks,
-        "inodes": free.f_files,
-        "made": made,
-        "inodes_free": free.f_ffree,
-    }
 
 
 def mount_wrongly(directory: str) -> dict[str, Any]:
@@ -146,18 +102,6 @@ def is_mounted(path: str) -> bool:
     """Whether something is mounted there, in the namespace of this process."""
     with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
         return any(line.split()[4] == path for line in mounts)
-
-
-def mount_and_wait(directory: str) -> dict[str, Any]:
-    """Mount, print the files, and wait until stdin is closed."""
-    _enter()
-    mount_tmpfs(directory, MIB, 16)
-    with open(os.path.join(directory, "file"), "wb") as file:
-        file.write(b"x")
-    sys.stdout.write(json.dumps({"files": os.listdir(directory)}) + "\n")
-    sys.stdout.flush()
-    sys.stdin.read()
-    return {}
 
 
 def trust(_: str) -> dict[str, Any]:
@@ -217,12 +161,8 @@ def drop_all_capabilities(but: int = 0) -> None:
 FUNCTIONS: dict[str, Callable[[str], dict[str, Any]]] = {
     function.__name__: function
     for function in (
-        enter,
         enter_beside_a_thread,
-        locked_down,
-        mount,
         mount_wrongly,
-        mount_and_wait,
         unmounted_outside,
         trust,
         remove_without_capabilities,

@@ -14,7 +14,8 @@ step printed, which `UPDATE=1` writes. Two things at once are no story, but a te
 | `daemon starts`, `daemon ends` | A daemon that has found its node; SIGTERM, and exit 0. |
 | `daemon gets HUP` | A signal. |
 | `log WORDS` | The next line of its log with these words, waited for. |
-| `runtime stops`, `runtime starts` | |
+| `runtime stops`, `runtime starts`, `runtime reboots` | After a boot nothing runs. |
+| `hour passes` | The containers have run for one. |
 | `RemoveImage hangs`, `… is asked`, `… answers` | The next call of a method, waited for. |
 | `ListImages fails` | All calls, until it answers. |
 | `crictl rmi IMAGE` | Somebody else removes it. |
@@ -39,7 +40,7 @@ from signals.quantity import parse_quantity
 from signals.types import Signal
 from tests.expected import expect
 from tests.nodes.faults import Fail, Hang
-from tests.nodes.small_node import SmallNode
+from tests.nodes.small_node import AN_HOUR, SmallNode
 from tests.printed import VARIES, normalized
 from tests.reclaimd_process import (
     ENVIRONMENT,
@@ -186,6 +187,11 @@ class Stage:
             case ["runtime", "stops"]:
                 self._runtime_is_there = False
                 self.small.server.stop()
+            case ["runtime", "reboots"]:
+                self.small.runtime.reboot()
+            case ["hour", "passes"]:
+                for each in self.small.containers():
+                    self.small.runtime.age(each, AN_HOUR)
             case ["runtime", "starts"]:
                 self._runtime_is_there = True
                 self.small.server.start()

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from eviction.records.attribution import Attribution, Use
@@ -21,9 +20,8 @@ from reclaim.workers import Workers
 from signals.clock import SystemClock
 from signals.types import FsLayout, Signal
 from tests.nodes.distortions import Distort, Distortion
-from tests.nodes.faults import Fail
 from tests.nodes.small_node import EVERYTHING, MIB, SmallNode, relieve
-from tests.reclaimd_process import Daemon, answer, reclaimd, reclaimd_here
+from tests.reclaimd_process import answer, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.mounts import dead_filesystem
 
@@ -119,36 +117,6 @@ def test_split_layouts_are_told_apart(make_small_node: SmallNodeFactory) -> None
     assert [kubelets[use] for use in (Use.CONTAINERS_LIVE, Use.ELSE)] == pytest.approx(
         [3, 4], abs=0.25
     )
-
-
-def test_reclaim_explains_what_was_not_enough(crowded: SmallNode) -> None:
-    """Exit 1, and the attribution of what is left, without the old images. A runtime without
-    statistics costs only their part."""
-    crowded.failpoints["ListContainerStats"] = Fail(grpc.StatusCode.UNIMPLEMENTED)
-    process = reclaimd("reclaim", "--config", crowded.configuration(*NOT_ENOUGH), "-o", "json")
-    document = answer(process)
-    assert (process.returncode, document["result"]) == (1, "not_enough")
-    found = shares(document["attribution"][0])
-    assert not found.keys() & {Use.IMAGES_MAY_GO, Use.CONTAINERS_LIVE}
-    assert found[Use.ELSE] >= 4.5, "with what was not counted in time"
-
-
-def test_the_daemon_explains_it_in_its_log_and_its_record(
-    crowded: SmallNode, tmp_path: Path
-) -> None:
-    """A warning with the pass's id some seconds after it, and the same in the status; once a minute
-    at most."""
-    file = crowded.configuration(*NOT_ENOUGH, controlSocket=str(tmp_path / "control" / "socket"))
-    why = "why it was not enough: "
-    with Daemon("--config", file) as daemon:
-        event = daemon.wait_for(lambda event: event["message"].startswith(why))
-        assert "everything else" in event["message"]
-        assert shares(event["attribution"])[Use.LOGS_OF_GONE_PODS] == pytest.approx(2, abs=0.5)
-        status = answer(reclaimd_here("status", "--config", file, "-o", "json"))
-        explained = [record["id"] for record in status["passes"] if "attribution" in record]
-        assert explained == [event["pass"]]
-        assert daemon.stop() == 0
-    assert [event["message"].startswith(why) for event in daemon.events].count(True) == 1
 
 
 def test_a_pass_that_was_enough_measures_nothing(small_node: SmallNode) -> None:

@@ -3,10 +3,8 @@ what they refuse, with the exit code and one sentence that names the mistake."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -21,18 +19,15 @@ import yaml
 from signals.types import FsLayout, Signal
 from tests.drill.documents import document
 from tests.expected import expect
-from tests.nodes.faults import Delay
 from tests.nodes.small_node import MIB, SmallNode
-from tests.printed import commands_in, console, expect_console, normalized
+from tests.printed import expect_console, normalized
 from tests.reclaimd_process import (
     ENVIRONMENT,
-    PROGRAM,
     Daemon,
     answer,
     came_true,
     reclaimd,
     reclaimd_here,
-    write_configuration,
 )
 from tests.rows import rows
 from tests.sockets.conftest import SmallNodeFactory
@@ -69,17 +64,18 @@ def by_daemon(*words: str) -> CompletedProcess[str]:
     return done
 
 
-@pytest.fixture
-def without_grpcio(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def without_grpcio(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The PYTHONPATH of a process in which there is no grpc: Python imports sitecustomize as it
     starts."""
-    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['grpc'] = None")
+    directory = tmp_path_factory.mktemp("without")
+    (directory / "sitecustomize.py").write_text("import sys; sys.modules['grpc'] = None")
     command = [sys.executable, "-c", "import grpc"]
     tried = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, check=False
+        command, env={**os.environ, "PYTHONPATH": str(directory)}, capture_output=True, check=False
     )
     assert b"ModuleNotFoundError: import of grpc halted" in tried.stderr, "it is really refused"
-    return str(tmp_path)
+    return str(directory)
 
 
 @rows(
@@ -162,32 +158,6 @@ def test_what_node_problem_detector_reads_is_one_short_line(stage: Stage) -> Non
     assert max(map(len, printed)) <= 80
 
 
-def test_a_ballast_is_made_shown_and_removed(tmp_path: Path) -> None:
-    """In the same words each time, by options or by the configuration's names; what is none stays,
-    and more than half of what is available, or what would cross a mark, is not made."""
-    found = os.statvfs(tmp_path)
-    known = {"DIRECTORY": str(tmp_path)}
-    function = {"name": "ReleaseBallast", "file": f"{tmp_path}/ballast", "size": "4Mi"}
-    for name, mark in (("LOW", "1Mi"), ("HIGH", str(found.f_bavail * found.f_frsize - 1))):
-        known[name] = str(
-            write_configuration(
-                tmp_path / f"{name}.yaml",
-                containerRuntimeEndpoint="none",
-                filesystems=[{"name": "data", "path": str(tmp_path)}],
-                reclaimFunctions=[{**function, "frees": "data"}],
-                evictionMinimumReclaim={"data.available": "0"},
-                evictionHard={"data.available": mark},
-            )
-        )
-    (tmp_path / "link").symlink_to("elsewhere")
-    (tmp_path / "sparse").touch(0o600)
-    os.truncate(tmp_path / "sparse", 4 * MIB)
-    before = set(os.listdir(tmp_path))
-    text = console(known, *commands_in(EXPECTED / "ballast.txt"))
-    expect(EXPECTED / "ballast.txt", re.sub(r"[\d.]+[GTP]iB", "MANY", text))
-    assert set(os.listdir(tmp_path)) == before
-
-
 def test_without_grpcio_the_daemon_relieves_and_a_drill_says_what_is_missing(
     small_node: SmallNode, without_grpcio: str, tmp_path: Path
 ) -> None:
@@ -212,19 +182,6 @@ def test_without_grpcio_the_daemon_relieves_and_a_drill_says_what_is_missing(
     command = [sys.executable, "-c", program, *words]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[0, 0, 0]"
-
-
-def test_sigterm_during_reclaim_finishes_the_removal_in_flight(crowded: SmallNode) -> None:
-    """The removal that was sent finishes, nothing else is started, the record is still printed."""
-    crowded.failpoints["RemoveImage"] = Delay(2.0)
-    command = [PROGRAM, "reclaim", "--config", crowded.configuration(NODEFS, 40 * MIB)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT, text=True) as process:
-        crowded.wait_for("RemoveImage")
-        process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=60.0)
-    assert process.returncode == 1
-    assert (len(crowded.removed("image")), crowded.failpoints.calls["RemoveImage"]) == (1, 1)
-    assert [output.count(word) for word in ("\nremoved ", "  stopping  ")] == [4, 2]
 
 
 @pytest.mark.regression
@@ -279,7 +236,7 @@ def test_a_wrong_command_line_is_one_sentence(small_node: SmallNode, tmp_path: P
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe")
     (tmp_path / "bell.yaml").write_text("extent: \a\n")
     (tmp_path / "there").mkdir()
-    (tmp_path / "scenario.yaml").write_text(json.dumps({"name": "../../etc/x"}))
+    (tmp_path / "scenario.yaml").write_text('{"name": "../../etc/x"}')
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, above=40 * MIB)
     expected = EXPECTED / "refusals.txt"
     known = {"CONFIG": file, "DIRECTORY": str(tmp_path)}

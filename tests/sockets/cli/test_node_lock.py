@@ -20,11 +20,11 @@ from eviction.drill.private_mounts import unmount
 from tests.nodes.small_node import SmallNode
 from tests.reclaimd_process import (
     ENVIRONMENT,
-    PATIENCE_SECONDS,
     Daemon,
     reclaimd,
     write_configuration,
 )
+from tests.rows import rows
 from tests.sockets.mounts import mounted_tmpfs
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
@@ -154,8 +154,12 @@ sys.exit(main())
 
 @needs_root
 @pytest.mark.regression
-@pytest.mark.parametrize("command", ["run", "status"])
-def test_an_ordinary_user_is_told_to_be_root(command: str) -> None:
+@rows("""
+    command | code | sentence
+    run     | 2    | the container runtime's socket DENIED; nothing could be removed
+    status  | 3    | no daemon answers on DENIED
+""")
+def test_an_ordinary_user_is_told_to_be_root(command: str, code: int, sentence: str) -> None:
     """Whom runtime and daemon refuse: the daemon would run for ever, and remove nothing."""
     with TemporaryDirectory(dir="/tmp") as name, socket.socket(socket.AF_UNIX) as runtime:
         directory = Path(name)
@@ -163,36 +167,18 @@ def test_an_ordinary_user_is_told_to_be_root(command: str) -> None:
         runtime.bind(f"{name}/socket")
         os.chmod(f"{name}/socket", 0o600)
         runtime.listen()
-        fields = {
-            "rootDirectory": name,
-            "containerRuntimeEndpoint": f"unix://{name}/socket",
-            "kubeletConfig": "",
-        }
-        others = {
-            "controlSocket": f"{name}/socket",
-            "lockDirectory": f"{name}/lock",
-            "metricsAddress": "",
-        }
-        write_configuration(directory / "reclaimd.yaml", **fields, **others)
-        done = subprocess.run(
-            [sys.executable, "-c", AS_NOBODY, command, "--config", f"{name}/reclaimd.yaml"],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-            env=ENVIRONMENT,
+        path = f"{name}/reclaimd.yaml"
+        write_configuration(
+            Path(path),
+            rootDirectory=name,
+            containerRuntimeEndpoint=f"unix://{name}/socket",
+            controlSocket=f"{name}/socket",
         )
+        asked = [sys.executable, "-c", AS_NOBODY, command, "--config", path]
+        done = subprocess.run(asked, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    assert done.returncode == code
     denied = f"{name}/socket: Permission denied"
-    assert (done.returncode, done.stderr) == {
-        "run": (
-            2,
-            (
-                f"reclaimd: the container runtime's socket {denied}; nothing could be removed; run"
-                " it as root\n"
-            ),
-        ),
-        "status": (3, f"reclaimd: no daemon answers on {denied}; run it as root\n"),
-    }[command]
+    assert done.stderr == f"reclaimd: {sentence.replace('DENIED', denied)}; run it as root\n"
 
 
 LET_THROUGH = """

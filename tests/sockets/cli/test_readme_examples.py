@@ -15,7 +15,6 @@ from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.pages import INSTALLATION, code_blocks
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd, reclaimd_here
-from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
 
 pytestmark = pytest.mark.house("README.md", "config/examples")
@@ -41,17 +40,6 @@ def shown_in_order(lines: list[str], output: str) -> None:
             assert shape(line) in left, f"not shown, or not there: {line}\n{output}"
 
 
-def test_the_two_commands_are_targets() -> None:
-    """`make run` runs the drill that the example shows, `make test` pytest."""
-    makefile = (ROOT / "Makefile").read_text()
-    first = next(iter(EXAMPLES))
-    targets = [line.split()[2] for line in (first, *EXAMPLES[first])]
-    assert targets == ["run", "test"]
-    recipes = dict(re.findall(r"^(\w+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE))
-    assert "reclaimd drill\n" in recipes["run"].replace("$(BIN)/", "")
-    assert "pytest" in recipes["test"]
-
-
 def test_make_run_shows_what_the_readme_shows(tmp_path: Path) -> None:
     """The story, in 15 lines at most: the fill, the mark and its row, what went and stayed, the
     times, the verdict. Its files are there."""
@@ -75,14 +63,6 @@ def test_make_run_shows_what_the_readme_shows(tmp_path: Path) -> None:
         assert (tmp_path / path).exists()
 
 
-def dry_make(*targets: str) -> list[str]:
-    """The lines of the recipes that `make` would run."""
-    command = ["make", "--no-print-directory", "-n", *targets]
-    return subprocess.run(
-        command, cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout.splitlines()
-
-
 def commands_of(beginning: str) -> list[str]:
     """What an example of the installation has a reader type, comments left out."""
     first = next(first for first in EXAMPLES if first.startswith(beginning))
@@ -102,30 +82,6 @@ def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
     assert configuration.effective["margin"] == "8%"
     assert configuration.keep_images.entries == ("registry.example/base/*",)
     assert configuration.runtime_endpoint == "unix:///run/containerd/containerd.sock"
-
-
-def scripts_of(*targets: str) -> list[str]:
-    """The scripts that targets of make run, with their arguments."""
-    return [line.partition(" config/install/")[2].strip() for line in dry_make(*targets)]
-
-
-def test_the_first_step_of_the_installation_starts_nothing() -> None:
-    """The program and the files: what speaks to systemd is a step of its own."""
-    first, *_ = commands_of("# make install-program")
-    assert scripts_of(*first.split()[1:]) == ["bundle.sh install program", "install.sh files"]
-
-
-def test_the_two_steps_that_change_the_node_are_make_install() -> None:
-    """What the page has a reader type in two steps is what `make install` does at once."""
-    assert scripts_of("install") == ["bundle.sh install"]
-    installer = (ROOT / "config" / "install" / "install.sh").read_text()
-    assert "\n#   ./install.sh                  program, files, start\n" in installer
-    start = installer.partition("\nstart() {\n")[2].partition("\n}\n")[0]
-    typed = [
-        line for line in commands_of("# systemctl daemon-reload") if line.startswith("systemctl")
-    ]
-    assert len(typed) == 2
-    assert all(f"\n  {line}" in start for line in typed)
 
 
 def test_what_the_installation_has_a_reader_try_first_removes_nothing(

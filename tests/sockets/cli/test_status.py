@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import argparse
 import io
-import re
-import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eviction.cli.options import add_configuration
 from eviction.cli.run import add_arguments, read_configuration
-from eviction.surface.control_socket import ControlServer
 from eviction.surface.daemon import Daemon as Loop
 from eviction.surface.reload import LoadedConfiguration
 from eviction.surface.systemd import Notifier
@@ -28,28 +23,11 @@ from tests.nodes.small_node import SmallNode
 from tests.reclaimd_process import (
     ENVIRONMENT,
     PATIENCE_SECONDS,
-    answer,
-    came_true,
-    reclaimd,
-    reclaimd_here,
-    started,
 )
-from tests.repository import ROOT
 from tests.sockets.stage import Stage
 
 REJECTED = "the configuration was not reloaded, the old one stays in force: "
 RELOADED = "the configuration was reloaded"
-
-
-def test_commands_read_the_file_that_the_environment_names(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the daemon of the machine does; an empty name is no file."""
-    stage.configure()
-    monkeypatch.setenv("RECLAIMD_CONFIG", stage.file)
-    for words, origin in (([], stage.file), (["--config", ""], "default")):
-        found = answer(reclaimd_here("config", *words, "-o", "json"))
-        assert found["origins"]["controlSocket"] == origin
 
 
 # ---- reload, and SIGHUP
@@ -102,70 +80,4 @@ def test_a_sighup_during_the_imports_is_remembered(stage: Stage) -> None:
         assert daemon.wait(PATIENCE_SECONDS) == 0
 
 
-def exec_reload(file: str, main_pid: str = "") -> tuple[int, str]:
-    """What the unit runs, with this configuration and daemon: exit code and sentence."""
-    unit = (ROOT / "config" / "systemd" / "reclaimd.service").read_text()
-    (command,) = re.findall(r"^ExecReload=(.*)$", unit, re.MULTILINE)
-    program, *words = shlex.split(command)
-    assert program == "/opt/reclaimd/bin/reclaimd"
-    here = {"/etc/reclaimd/reclaimd.yaml": file, "/etc/reclaimd/reclaimd.conf.d": ""}
-    done = reclaimd(*(here.get(word, word) for word in words), MAINPID=main_pid)
-    assert done.stdout == ""
-    return done.returncode, done.stderr
-
-
-@pytest.mark.parametrize("problem", ["", f"{REJECTED}it has a field that there is not"])
-def test_systemctl_reload_has_the_answer_of_the_daemon(tmp_path: Path, problem: str) -> None:
-    """Which is asked once, by a file that is broken besides, and is sent no signal, which would
-    have it read everything twice."""
-    control, file, asked = f"{tmp_path}/control.sock", tmp_path / "reclaimd.yaml", []
-
-    def reload(_: object) -> Iterator[dict[str, str]]:
-        asked.append("reload")
-        yield {"problem": problem}
-
-    server = ControlServer(control, {"reload": reload})
-    server.start()
-    file.write_text(f"controlSocket: {control}\nnoSuchField: 1\n")
-    with subprocess.Popen(["sleep", "600"]) as process:
-        told = exec_reload(str(file), str(process.pid))
-        assert told == ((1, f"reclaimd: {problem}\n") if problem else (0, ""))
-        assert (asked, process.poll()) == (["reload"], None)
-        process.kill()
-    server.stop()
-
-
-def test_a_daemon_that_cannot_be_asked_is_sent_the_signal(stage: Stage) -> None:
-    """What came of it is not known, so that the reload fails; by hand nobody is sent it."""
-    stage.configure()
-    # a suite under nohup would ignore it
-    with subprocess.Popen(["env", "--default-signal=HUP", "sleep", "600"]) as process:
-        code, sentence = exec_reload(stage.file, str(process.pid))
-        assert process.wait(60.0) == -signal.SIGHUP
-    assert code == 3
-    assert sentence.startswith(f"reclaimd: no daemon answers on {stage.control}: ")
-    assert f"; SIGHUP was sent to process {process.pid}, and its log says " in sentence
-
-
 # ---- history
-
-
-def test_what_is_written_is_followed(stage: Stage) -> None:
-    """From the last record on, until Ctrl-C, and beyond the end of the daemon. The pass is the one
-    of the log, which has no line for each of its removals in JSON."""
-    for step in ("images 2", "node {above: 2Mi}", "daemon starts", "reclaimd history | grep pass"):
-        stage.does(step)
-    printed = Path(f"{stage.directory}/printed")
-    words = ("history", "--config", stage.file)
-    with printed.open("w") as out:
-        follow = (*words, "--follow", "--limit", "1")
-        following = started(*follow, streams=(0, out.fileno(), out.fileno()))
-    assert came_true(lambda: "satisfied" in printed.read_text())
-    stage.does("daemon ends")
-    assert came_true(lambda: "stopped" in printed.read_text())
-    following.send_signal(signal.SIGINT)
-    assert following.wait(PATIENCE_SECONDS) == 130
-    assert re.findall("satisfied|started|stopped", printed.read_text()) == ["satisfied", "stopped"]
-    _, record, _ = answer(reclaimd_here(*words, "-o", "json"))["records"]
-    assert record["removals"] == stage.daemon.passes[0]["removals"]
-    assert not stage.daemon.logged("removed image")

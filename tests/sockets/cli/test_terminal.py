@@ -14,6 +14,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import redirect_stderr
 from fcntl import ioctl
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -155,25 +156,21 @@ def test_every_line_of_a_command_fits(node: str, command: str) -> None:
 
 
 def test_colours_are_for_terminals_and_never_needed(node: str) -> None:
-    """The level of a finding is in colour, and a word, too. None without a terminal, on a dumb one,
-    or with NO_COLOR, unless that is empty (https://no-color.org), or --color says otherwise."""
+    """What is to become of an object is in colour, and a word, too. None without a terminal, on a
+    dumb one, or with NO_COLOR, unless that is empty (https://no-color.org), or --color says
+    otherwise."""
 
-    def shown(**environment: Any) -> str:
-        terminal = Terminal()
-        terminal.runs("doctor", "--config", node, **environment)
-        return terminal.shown.replace("\r\n", "\n")
+    def shown(*words: str, **environment: Any) -> list[str]:
+        terminal = Terminal(columns=200)
+        terminal.runs("plan", "--config", node, *words, **environment)
+        return re.findall(r"^.*planned(?:\x1b\[0m)?  ", terminal.shown, re.MULTILINE)
 
-    coloured, plain = shown(), reclaimd_here("doctor", "--config", node).stdout
-    assert re.search(r"^\x1b\[2mNOTE\x1b\[0m  ", coloured, re.MULTILINE)
-    levels = re.compile(r"^(?:ERROR|WARNING|NOTE)  ", re.MULTILINE)
-    assert levels.findall(ESCAPE.sub("", coloured)) == levels.findall(plain) != []
-    asked = ("doctor", "--config", node, "--color", "always")
-    assert levels.findall(reclaimd_here(*asked).stdout) == []
-    given = ({"NO_COLOR": "1"}, {"TERM": "dumb"}, {"NO_COLOR": ""})
-    assert ["\x1b" in each for each in (plain, *(shown(**each) for each in given))] == [
-        *[False] * 3,
-        True,
-    ]
+    plain, coloured = ["planned  "] * 4, ["\x1b[33mplanned\x1b[0m  "] * 4
+    assert shown() == shown(NO_COLOR="") == coloured
+    assert shown(NO_COLOR="1") == shown(TERM="dumb") == shown("--color", "never") == plain
+    asked = ("plan", "--config", node)
+    printed = [reclaimd_here(*asked, *words).stdout for words in ((), ("--color", "always"))]
+    assert ["\x1b" in each for each in printed] == [False, True]
 
 
 # ---- progress
@@ -192,7 +189,7 @@ def test_waiting_is_shown_on_one_line_that_is_erased(
     small_node: SmallNode, terminal: Terminal, words: str, doing: str
 ) -> None:
     """What is done and for how long, which image is being removed, and what the daemon does with
-    every heartbeat of it; stdout has only data. Nothing without a terminal or on a dumb one."""
+    every heartbeat of it; stdout has only data."""
     small_node.add_images(2)
     own = {"controlSocket": f"{small_node.disk.parent}/run/c", "holdOffAfterStart": "1h"}
     file = small_node.configuration(NODEFS, MIB, **own)
@@ -211,13 +208,9 @@ def test_waiting_is_shown_on_one_line_that_is_erased(
     assert "\x1b" not in output
     assert ("satisfied" in output) is words.startswith("reclaim")
     assert code in (0, 1)
-    if words == "plan":
-        assert reclaimd_here(*command).stderr == ""
-        assert terminal.runs(*command, on="err", TERM="dumb")[0] == 0
-        assert terminal.left() == [""]
 
 
-@pytest.mark.parametrize("command", ["plan", "check", "config", "doctor"])
+@pytest.mark.parametrize("command", ["plan", "check"])
 def test_nothing_is_shown_in_the_first_second(
     small_node: SmallNode, terminal: Terminal, command: str
 ) -> None:
@@ -235,11 +228,19 @@ def interrupted(terminal: Terminal) -> None:
         raise KeyboardInterrupt
 
 
-def test_a_line_is_never_wider_than_the_terminal_and_whatever_ends_the_work_erases_it() -> None:
-    """A wrapped line could not be erased; control characters in names are escaped. When the terminal
-    is closed the work goes on without the line."""
+def test_a_line_is_never_wider_than_the_terminal_and_whatever_ends_the_work_erases_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A wrapped line could not be erased; control characters in names are escaped. None is shown
+    without a terminal or on a dumb one. When the terminal is closed the work goes on without it."""
     terminal = Terminal(columns=30)
+    monkeypatch.setenv("TERM", "xterm")
+    with redirect_stderr(StringIO()):
+        assert not Progress("").live
     with os.fdopen(os.dup(terminal.slave), "w") as stream, redirect_stderr(stream):
+        monkeypatch.setenv("TERM", "dumb")
+        assert not Progress("").live
+        monkeypatch.setenv("TERM", "xterm")
         line = Progress("")
         line.rewrite("removing image registry.example/" + "x" * 100)
         line.rewrite("removing \x1b[2J\n")
@@ -350,24 +351,3 @@ def test_what_top_draws_and_what_its_keys_do(small_node: SmallNode, terminal: Te
         assert [len(line) for line in screen.split("\n")] == [80] * 24, screen
     story = "\n\n".join(screens[keys] for keys in (b"d", b"w", b"p"))
     expect(EXPECTED / "top.txt", normalized(f"{story}\n", {}, VARY))
-
-
-def test_a_daemon_that_comes_back_is_shown_again(small_node: SmallNode, tmp_path: Path) -> None:
-    """Meanwhile `top` says that no daemon answers, and goes on."""
-    file = small_node.configuration(controlSocket=f"{tmp_path}/control/socket")
-    output, words = tmp_path / "screens", ("top", "--config", file, "--interval", "0.1")
-
-    def shown() -> bool:
-        return "TIME TO THE MARK" in output.read_text().rpartition("no daemon")[2]
-
-    with output.open("w") as screens, open(os.devnull) as null:
-        with Daemon("--config", file):
-            process = started(*words, streams=(null.fileno(), screens.fileno(), 2))
-            assert came_true(shown)
-        try:
-            assert came_true(lambda: "no daemon" in output.read_text())
-            with Daemon("--config", file):
-                assert came_true(shown)
-        finally:
-            process.send_signal(15)
-            process.wait(60.0)

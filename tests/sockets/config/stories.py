@@ -17,18 +17,16 @@ TOLD = Path(__file__).with_name("told")
 
 
 def stories_in(*names: str) -> list[Any]:
-    """Parameters: each story of these files, by its place; its id is its first line."""
+    """Parameters: each story of these files, by its place; its id is its first line, and with
+    `(soak)` at the end of that it waits for a soak."""
     by_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-    return [
-        pytest.param(
-            name,
-            number,
-            id=story.splitlines()[0].removeprefix("# "),
-            marks=[by_root] * ("chown" in story),
-        )
-        for name in names
-        for number, story in enumerate((TOLD / name).read_text().split("\n\n"))
-    ]
+    found = []
+    for name in names:
+        for number, story in enumerate((TOLD / name).read_text().split("\n\n")):
+            title = story.splitlines()[0].removeprefix("# ")
+            marks = [by_root] * ("chown" in story) + [pytest.mark.soak] * title.endswith("(soak)")
+            found.append(pytest.param(name, number, id=title, marks=marks))
+    return found
 
 
 def in_shell(directory: Path, variables: Mapping[str, str]) -> Callable[[str], tuple[int, str]]:

@@ -7,7 +7,6 @@ The image is built with Debian's buildah on a base made here: empty directories,
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
@@ -22,7 +21,6 @@ from tests.buildah import IMAGE, MOUNTS, Buildah, build_again, make_root, skip_w
 from tests.buildah import build as build_image
 from tests.bundles import unpacked_wheels
 from tests.nodes.small_node import MIB, SmallNode
-from tests.pages import PAGES
 from tests.repository import ROOT
 from tests.sockets.config.conftest import build
 from tests.sockets.config.stories import TOLD, assert_told, in_shell, stories_in
@@ -68,18 +66,6 @@ def test_what_is_made_of_this_tree_and_by_what(
     shutil.copy(TOLD / "python3.99", tmp_path)
     variables = {"REPOSITORY": str(ROOT), "WEB": WEB, "OURS": sys.executable, **made}
     assert_told(name, number, in_shell(tmp_path, variables), {made[each]: each for each in made})
-
-
-def test_the_version_is_named_everywhere_as_in_pyproject(wheel: Path) -> None:
-    """In the tags of images, in what is said of archives and programs, and as the status on the
-    first page."""
-    before = r"\breclaimd[-: ]|newTag: |^Status: |^(?:appV|v)ersion: |image\.version=\""
-    named = re.compile(rf"(?:{before})v?(\d+\.\d+\.\d+)", re.MULTILINE)
-    texts = [*PAGES, ROOT / "config" / "Containerfile", *(ROOT / "config").rglob("*.yaml")]
-    found = {str(path.relative_to(ROOT)): {*named.findall(path.read_text())} for path in texts}
-    assert set().union(*found.values()) == {wheel.name.split("-")[1]}
-    for name in ("../README.md", "Containerfile", "manifests/base.yaml", "kubernetes/Chart.yaml"):
-        assert found[os.path.normpath(f"config/{name}")]
 
 
 # ---- the image

@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eviction.configuration.effective import load
 from eviction.drill.private_mounts import unmount
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
@@ -97,21 +96,6 @@ def test_an_example_does_what_its_story_tells(tmp_path: Path, name: str, number:
         assert_told(name, number, in_shell(tmp_path, variables), {str(tmp_path): "HERE"})
     finally:
         unmount(str(tmp_path / "disk"))
-
-
-def test_the_configurations_of_examples_mean_what_they_say() -> None:
-    """A drop-in wins; beside k3s every threshold of space is above the 5% that k3s sets."""
-    annotated, no_kubelet = str(CONFIG / "all-fields.yaml"), {"kubeletConfig": ""}
-    found = load(annotated, {}, no_kubelet, directory=str(CONFIG / "reclaimd.conf.d"))
-    assert found.effective["margin"] == "8%"
-    assert found.keep_images.entries == ("registry.example/base/*",)
-    assert found.origins["evictionSoft.nodefs.available"].endswith("10-example.conf")
-    found = load(str(EXAMPLES / "k3s" / "reclaimd.yaml"), {}, {})
-    assert found.runtime_endpoint == "unix:///run/k3s/containerd/containerd.sock"
-    assert len(found.thresholds) == 4
-    assert all(one.hard and one.margin is None for one in found.thresholds)
-    above = {str(one.signal) for one in found.thresholds if one.mark(1000) > 50}
-    assert above == {"nodefs.available", "imagefs.available"}
 
 
 # ---- hooks and units on a node

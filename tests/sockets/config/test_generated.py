@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -74,39 +75,26 @@ def test_an_example_names_its_schema_and_is_valid() -> None:
 # ---- manual and completions
 
 
-def section_of(heading: str) -> str:
-    """The text of a section of the manual."""
-    text = (CONFIG / "man" / "reclaimd.1").read_text()
-    return text.partition(heading)[2].partition("\n.SH ")[0]
-
-
 @pytest.mark.parametrize(("name", "text"), manual.documents())
 def test_what_is_committed_is_current(name: str, text: str) -> None:
     """`make manual` would change nothing."""
     assert (CONFIG / name).read_text() == text
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_is_in_the_manual(command: str) -> None:
-    """Under its command, or where those that commands share are; with the exit codes and the
-    example of the help."""
-    own = section_of(f".SS {command}\n").partition(".SS ")[0]
-    shared = section_of(".SH SHARED OPTIONS\n")
-    assert ".PP\nExit 0" in own
-    assert ".PP\nExample: reclaimd " in own
-    of_command = [action.option_strings for action in command_of(command)[0].groups()[""]]
-    for option in manual.options_of(command):
-        where = own if option.spellings in map(tuple, of_command) else shared
-        for spelling in {*option.spellings} - {"-h", "--help"}:
-            assert f"\\fB{spelling}\\fR".replace("-", r"\-") in where, spelling
-
-
-def test_every_field_of_the_configuration_is_in_the_manual() -> None:
-    """With the words that are said of it in the annotated file."""
+def test_every_command_option_and_field_is_in_the_manual() -> None:
+    """As the parsers and the model have them, with the words that are said of each field in the
+    annotated file."""
+    text = (CONFIG / "man" / "reclaimd.1").read_text().replace(r"\-", "-")
+    for command in COMMANDS:
+        section = text.partition(f".SS {command}\n")[2].partition(".SS ")[0]
+        assert re.search(r"\.PP\nExit 0(?s:.*)\.PP\nExample: reclaimd ", section), command
+        for action in chain(*command_of(command)[0].groups().values()):
+            named = {*action.option_strings} - {"-h", "--help"}
+            assert all(f"\\fB{each}\\fR" in text for each in named), command
+    fields = text.partition(".SH CONFIGURATION FILE\n")[2]
+    assert {*re.findall("^#?([a-zA-Z]+): ", fields, re.MULTILINE)} >= FIELDS.keys()
     words = re.compile(r"[\w.:/-]{9,}")
-    section = section_of(".SH CONFIGURATION FILE\n").replace(r"\-", "-")
-    assert {*re.findall("^#?([a-zA-Z]+): ", section, re.MULTILINE)} >= FIELDS.keys()
-    missing = {*words.findall(all_fields())} - {*words.findall(section)}
+    missing = {*words.findall(all_fields())} - {*words.findall(fields)}
     assert [word for word in missing if not re.search("schema|yaml-language", word)] == []
 
 

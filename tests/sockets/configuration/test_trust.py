@@ -23,12 +23,14 @@ from reclaim.trust import directory_refusal, file_refusal, socket_refusal
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.pure.configuration.test_told import OURS, configuration_of
-from tests.reclaimd_process import Daemon, came_true, reclaimd, reclaimd_here
+from tests.reclaimd_process import reclaimd, reclaimd_here
 from tests.repository import ROOT
 from tests.rows import rows
 from tests.sockets.mounts import bound
+from tests.sockets.stage import Stage
 
 STRANGER = 12345
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 
 
 def give(path: Path, rights: str) -> None:
@@ -185,32 +187,10 @@ def test_nothing_is_removed_over_a_socket_that_is_not_trusted(
     assert small_node.removed() == []
 
 
-def test_a_daemon_waits_for_a_socket_that_can_be_trusted(small_node: SmallNode) -> None:
-    """An untrusted socket is no crash: it is logged once, and used as soon as
-    owner and mode are right.
-    """
-    small_node.add_images(3)
-    configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=8 * MIB)
-    socket_of(small_node).chmod(0o666)
-    with Daemon("--config", configuration) as daemon:
-        daemon.wait_for(lambda event: "is not trusted: every user may connect" in event["message"])
-        assert small_node.removed() == []
-        socket_of(small_node).chmod(0o660)
-        assert came_true(lambda: bool(small_node.removed("image")))
-
-
-def test_a_socket_that_changes_hands_while_the_daemon_runs_is_not_spoken_to(
-    small_node: SmallNode,
-) -> None:
+@needs_root
+def test_a_socket_that_changes_hands_while_the_daemon_runs_is_not_spoken_to(stage: Stage) -> None:
     """It is checked before each call, not only at the start."""
-    small_node.add_images(3)
-    configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=-2 * MIB)
-    with Daemon("--config", configuration) as daemon:
-        small_node.wait_for("ListPodSandbox")
-        give(socket_of(small_node), f"0660 {STRANGER} 0")
-        small_node.fill(4 * MIB)
-        daemon.wait_for(lambda event: f"it belongs to uid {STRANGER}" in event["message"])
-    assert small_node.removed() == []
+    stage.plays()
 
 
 # ---- files

@@ -8,55 +8,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from eviction.doctor.facts import inotify_instances
-from eviction.records.store import HistoryStore
-from tests.nodes.small_node import SmallNode
-from tests.reclaimd_process import Daemon, answer, reclaimd_here
+from tests.reclaimd_process import answer, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
 
 MARKS = {"nodefs.available": "1Ki", "imagefs.available": "1Ki"}
-
-
-def document(file: str, code: int) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What a run prints that ends with this code, and the findings by check."""
-    process = reclaimd_here("doctor", "--config", file, "-o", "json")
-    assert process.returncode == code
-    printed: dict[str, Any] = answer(process)
-    return printed, {finding["check"]: finding for finding in printed["findings"]}
-
-
-def test_a_node_in_order_is_healthy(small_node: SmallNode, tmp_path: Path) -> None:
-    """Exit 0; that no daemon runs is a note. A history of ours is no finding, and nothing is
-    changed in it."""
-    history = tmp_path / "history"
-    store = HistoryStore(str(history), 1 << 20)
-    store.open()
-    store.close()
-    before = history.stat()
-    file = small_node.configuration(
-        evictionHard=MARKS, historyFile=str(history), controlSocket="/nowhere/control.sock"
-    )
-    printed, found = document(file, 0)
-    assert {finding["level"] for finding in found.values()} == {"note"}
-    assert {"daemon", "filesystem-numbers"} <= found.keys()
-    assert found["filesystem-numbers"]["evidence"].startswith(
-        f"tmpfs on {small_node.root_directory}, mounted with size="
-    )
-    assert [each["type"] for each in printed["filesystems"]] == ["tmpfs"]
-    assert history.stat() == before
-
-
-def test_a_running_daemon_is_asked(small_node: SmallNode, tmp_path: Path) -> None:
-    """Then there is no note about it. That every user may connect to the runtime is a risk."""
-    control = str(tmp_path / "control" / "socket")
-    file = small_node.configuration(evictionHard=MARKS, controlSocket=control)
-    with Daemon("--config", file):
-        Path(small_node.server.socket_path).chmod(0o666)
-        found = document(file, 1)[1]
-    assert "daemon" not in found
-    assert found["socket"]["evidence"].endswith(" and has mode 0666")
 
 
 def test_troubles_of_a_node_are_found_together(
@@ -72,7 +29,10 @@ def test_troubles_of_a_node_are_found_together(
     )
     keeps = ["registry.example/misspelt", "registry.example/app"]
     file = node.configuration(keepImages=keeps, historyFile=str(history))
-    printed, found = document(file, 1)
+    done = reclaimd_here("doctor", "--config", file, "-o", "json")
+    findings = answer(done)["findings"]
+    found = {finding["check"]: finding for finding in findings}
+    assert done.returncode == 1
     for check, level, evidence in (
         ("containerd-frees-late", "risk", "containerd 2.0.2"),
         ("sandbox-image", "problem", ""),
@@ -82,7 +42,7 @@ def test_troubles_of_a_node_are_found_together(
     ):
         assert found[check]["level"] == level
         assert evidence in found[check]["evidence"]
-    levels = [finding["level"] for finding in printed["findings"]]
+    levels = [finding["level"] for finding in findings]
     assert levels == sorted(levels, key=["problem", "risk", "note"].index)
     assert history.is_fifo()
     shown = reclaimd_here("doctor", "--config", file).stdout

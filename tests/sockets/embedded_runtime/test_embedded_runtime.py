@@ -258,26 +258,6 @@ def test_what_cri_o_does_otherwise(tmp_path: Path, name: str) -> None:
 # ---- what the product does about it
 
 
-@pytest.mark.parametrize("name", DIALECTS)
-def test_in_every_dialect_only_unused_images_are_removed(
-    make_small_node: SmallNodeFactory, name: str
-) -> None:
-    """The images of containers that run or have exited, and of sandboxes stay, by whichever of
-    their tags; two others are removed by id."""
-    small = make_small_node(dialect=DIALECTS[name])
-    web, used = small.run_pod("web"), []
-    for put in (small.run, small.exited):
-        tags = [f"registry.example/{put.__name__}:{number}" for number in range(2)]
-        used.append(small.add_image(tags[0], tags=tags))
-        put(web, tags[1], name=put.__name__)
-    old = small.add_images(2)
-    record = relieve(small.node(), EVERYTHING)
-    assert {*used, small.pause_id} <= small.images()
-    assert {reason_of(record, each) for each in used} == {"in_use"}
-    assert {result_of(record, each) for each in old} == {"removed"}
-    small.run_pod("new")
-
-
 def test_cri_o_on_a_full_disk_can_delete_nothing(make_small_node: SmallNodeFactory) -> None:
     """Before a deletion it writes a new list, which needs a free block and a free inode."""
     small = make_small_node(dialect=CRI_O_1_31)
@@ -414,36 +394,24 @@ def need_root() -> None:
         pytest.skip("needs root and CAP_SYS_ADMIN")
 
 
-@rows("""
-    function          | user  | found
-    enter             |       | {"how": "as root", "reason": "", "user": 0}
-    enter             | 65534 | {"how": "in a user namespace", "reason": "", "user": 0}
-    mount             |       | {"bytes": 1048576, "inodes": 16, "made": 15, "inodes_free": 0}
-    mount             | 65534 | {"bytes": 1048576, "inodes": 16, "made": 15, "inodes_free": 0}
-    unmounted_outside |       | {"before": true, "seen_outside": false, "after": false}
-""")
-def test_who_may_mount_what(directory: str, function: str, user: int | None, found: str) -> None:
-    """With CAP_SYS_ADMIN one unshare is enough; without any capability a user namespace. 16 inodes
-    are 15 directories and the root. What the node unmounts is not held until the drill ends."""
-    if user is None:
-        need_root()
-    answer = run_child(function, directory, user)
-    if function == "enter" and answer["reason"]:
-        pytest.skip(f"needs unprivileged user namespaces: {answer['reason']}")
-    assert answer == json.loads(found)
+def test_what_the_node_unmounts_is_not_held_until_the_drill_ends(directory: str) -> None:
+    """Nor is seen outside what the drill mounts."""
+    need_root()
+    found = {"before": True, "seen_outside": False, "after": False}
+    assert run_child("unmounted_outside", directory) == found
 
 
 @rows("""
-    function              | user  | field  | words
-    locked_down           | 65534 | reason | may not create a user namespace
-    enter_beside_a_thread |       | reason | before the first thread starts; 2 are running
-    mount_wrongly         |       | error  | made: {}/absent: No such file or directory
+    function              | field  | words
+    enter_beside_a_thread | reason | before the first thread starts; 2 are running
+    mount_wrongly         | error  | made: {}/absent: No such file or directory
 """)
 def test_what_is_not_possible_has_a_reason(
-    directory: str, function: str, user: int | None, field: str, words: str
+    directory: str, function: str, field: str, words: str
 ) -> None:
-    """Neither way is allowed; only one of several threads would move; a directory is not there."""
-    answer = run_child(function, directory, user)
+    """Only one of several threads would move; a directory is not there. Where neither way is allowed:
+    `tests/sockets/cli/test_drill.py`."""
+    answer = run_child(function, directory)
     assert not answer.get("how")
     assert words.format(directory) in answer[field]
 
@@ -459,24 +427,3 @@ def test_below_directories_of_the_machines_root_a_socket_is_trusted_in_a_user_na
     found = run_child("trust", directory, 12345)
     assert (found["owner of /"], found["private"]) == (NOBODY, None)
     assert "every user may write its directory" in found["open"]
-
-
-def test_kill_9_leaves_nothing_behind(directory: str) -> None:
-    """No other process sees the mount, and after SIGKILL the directory is empty as before."""
-    with subprocess.Popen(
-        command("mount_and_wait", directory),
-        cwd=str(ROOT),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as child:
-        assert child.stdout is not None
-        output = child.stdout.readline()
-        if not output:
-            pytest.skip("needs private mounts")
-        assert json.loads(output) == {"files": ["file"]}
-        assert os.listdir(directory) == []
-        child.kill()
-    with open("/proc/self/mounts", encoding="utf-8") as mounts:
-        assert directory not in mounts.read()
-    os.rmdir(directory)  # would fail if the directory were still a mount point
-    os.mkdir(directory)

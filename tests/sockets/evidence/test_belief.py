@@ -5,13 +5,10 @@ meanwhile; and that is told in plan, status, doctor, log and metrics, in one sen
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from eviction.drill.private_mounts import unmount
-from reclaim.evidence.states import Why
 from tests.nodes.small_node import (
     AN_HOUR,
     CONTAINERS,
@@ -22,12 +19,11 @@ from tests.nodes.small_node import (
     reason_of,
     relieve,
 )
-from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
 from tests.sockets.kubelet_server import KubeletServer, pod_list
 from tests.sockets.kubelet_server import answer as served
 from tests.sockets.mounts import mounted_tmpfs
 from tests.sockets.passes import interrupted
-from tests.sockets.surface.test_http_server import address_of, got
+from tests.sockets.stage import Stage
 
 FOREIGN = "uid-of-another-node"
 DISGUISES = {
@@ -194,111 +190,8 @@ def test_the_kubelets_list_replaces_no_directories(populated: Populated, damage:
 # ---- where it is told
 
 
-class Doubtful:
-    """A small node on which a pod runs, whose directory can go."""
-
-    def __init__(self, node: SmallNode):
-        self.node = node
-        self.dead = node.gone_pod("gone")
-        node.run(node.run_pod("web"))
-        self.pods = node.root_directory / "pods"
-        self.sentence = (
-            f"the pod default/web runs without a directory in {self.pods}, so which pods are gone is"
-            " not known"
-        )
-
-    def file(self, **fields: str) -> str:
-        """A configuration."""
-        marks = {"nodefs.available": "1Ki", "imagefs.available": "1Ki"}
-        return self.node.configuration(None, 0, evictionHard=marks, **fields)
-
-
-@pytest.fixture
-def doubtful(small_node: SmallNode) -> Doubtful:
-    """The node, with the directory still there."""
-    return Doubtful(small_node)
-
-
-def said(command: str, file: str) -> dict[str, Any]:
-    """What a command prints as JSON."""
-    found: dict[str, Any] = answer(reclaimd_here(command, "--config", file, "-o", "json"))
-    return found
-
-
-def findings(file: str) -> dict[str, str]:
-    """The evidence of each finding of `doctor` that is no note, by check."""
-    found = said("doctor", file)["findings"]
-    return {each["check"]: each["evidence"] for each in found if each["level"] != "note"}
-
-
-def reclaim(file: str, *how: str) -> None:
-    """A pass on request."""
-    reclaimd_here("reclaim", "--config", file, "--signal", "nodefs.available", *how)
-
-
 @pytest.mark.regression
-def test_a_daemon_tells_it_everywhere_and_takes_it_back(doubtful: Doubtful, tmp_path: Path) -> None:
-    """Status, doctor, plan, log and metrics after a pass on request; all is well again after another.
-    Whether the directories were others before only the daemon knows: a command by itself has seen
-    no others."""
-    node, control = doubtful.node, str(tmp_path / "control" / "socket")
-    file = doubtful.file(controlSocket=control, metricsAddress="127.0.0.1:0")
-    with Daemon("--config", file) as daemon:
-        address = address_of(daemon)
-        assert came_true(lambda: believed(file)), "the first comparison needs no pass"
-        assert doubts(address) == set()
-        node.forget("uid-web")
-        reclaim(file, "--dry-run")
-        assert said("status", file)["pod_directories"]["sentence"] == doubtful.sentence
-        printed = reclaimd_here("status", "--config", file).stdout.splitlines()
-        assert f"pods: {doubtful.sentence}" in printed
-        assert findings(file) == {"pod-directories": doubtful.sentence}
-        assert said("plan", file)["pods"]["directories"] == {
-            "believed": False,
-            "why": "runs_without",
-            "sentence": doubtful.sentence,
-        }
-        printed = reclaimd_here("plan", "--config", file).stdout.splitlines()
-        assert printed[-2] == f"pods: {doubtful.sentence}"
-        assert doubts(address) == {"runs_without"}
-        reclaim(file, "--all", "--now")
-        event = daemon.wait_for(lambda event: event["message"] == doubtful.sentence)
-        assert event["why"] == "runs_without"
-        assert doubtful.dead in node.containers()
-        node.admit("uid-web")
-        reclaim(file, "--all", "--now")
-        assert daemon.wait_for(lambda event: "are trusted again" in event["message"])
-        assert believed(file)
-        assert doubts(address) == set()
-        assert doubtful.dead not in node.containers()
-        for each in node.containers():
-            node.runtime.age(each, AN_HOUR)
-        reclaim(file, "--all", "--now")
-        node.runtime.reboot()
-        doubtful.pods.rename(doubtful.pods.with_name("old"))
-        shutil.copytree(doubtful.pods.with_name("old"), doubtful.pods)
-        reclaim(file, "--all", "--now")
-        assert "is another directory than before" in findings(file)["pod-directories"]
-    assert findings(file) == {}
-    assert said("plan", file)["pods"]["directories"]["believed"]
-    logs = node.pod_logs_dir
-    logs.rename(logs.with_name("elsewhere"))
-    logs.symlink_to(logs.with_name("elsewhere"))
-    assert findings(file) == {"log-symlink": f"podLogsDir: {logs}"}
-    doubtful.pods.rename(doubtful.pods.with_name("away"))
-    assert findings(file)["pod-directories"].startswith(f"{doubtful.pods} cannot be read (")
-
-
-def believed(file: str) -> bool:
-    """Whether a daemon answers, and believes the directories."""
-    process = reclaimd_here("status", "--config", file, "-o", "json")
-    return process.returncode == 0 and bool(answer(process)["pod_directories"]["believed"])
-
-
-def doubts(address: str) -> set[str]:
-    """The words of the gauge that are 1."""
-    gauge = 'reclaimd_pod_directories_doubted{why="'
-    lines = got(address, "/metrics")[1].decode().splitlines()
-    series = [line for line in lines if line.startswith(gauge)]
-    assert len(series) == len(Why)
-    return {row.removeprefix(gauge).partition('"')[0] for row in series if row.endswith(" 1.0")}
+def test_a_daemon_tells_it_everywhere_and_takes_it_back(stage: Stage) -> None:
+    """After a pass on request. Whether the directories were others before only the daemon knows: a
+    command by itself has seen no others."""
+    stage.plays()

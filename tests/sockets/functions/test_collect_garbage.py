@@ -4,7 +4,6 @@ that is in no list of CRI.
 
 from __future__ import annotations
 
-import os
 import time
 from datetime import datetime
 
@@ -17,13 +16,11 @@ from reclaim.functions.containerd_garbage import (
     EXPIRE_LABEL,
     ID_PREFIX,
     OBJECT_ID,
-    GarbageCollection,
     collect_garbage_function,
     examine,
 )
 from reclaim.functions.table import FUNCTIONS, table_of
-from reclaim.types import ReclaimError, RemovalFailed, RuntimeUnavailable
-from signals.clock import SystemClock
+from reclaim.types import ReclaimError, RuntimeUnavailable
 from signals.types import FilesystemRole, Signal
 from tests.nodes.dialects import CONTAINERD_2, CRI_O_1_31, Dialect
 from tests.nodes.faults import ActThenFail, Delay, Fail, Failpoint, Hang
@@ -142,17 +139,6 @@ def test_where_there_is_no_such_garbage_collection_a_sentence_says_so(
     record = relieve(node)
     assert record.errors == (sentence,)
     assert result_of(record, images[0]) == "removed"
-
-
-def test_a_socket_that_changes_hands_is_not_asked_for_a_run(small_node: SmallNode) -> None:
-    """Every user may connect to it since the plan."""
-    stage = GarbageCollection(NAME, small_node.node().client, SystemClock(), deadline_seconds=60.0)
-    (verdict,) = stage.plan().remove
-    os.chmod(small_node.server.socket_path, 0o666)  # noqa: S103 # what is to be refused
-    with pytest.raises(RemovalFailed, match="is not trusted"):
-        stage.remove(verdict)
-    assert stage.present(verdict)
-    assert small_node.failpoints.calls["LeasesList"] == 1
 
 
 def test_a_runtime_that_does_not_say_is_no_answer(small_node: SmallNode) -> None:

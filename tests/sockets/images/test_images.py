@@ -5,10 +5,8 @@ the agent's.
 from __future__ import annotations
 
 import os
-import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,15 +16,12 @@ import grpc
 import pytest
 
 from eviction.drill.embedded_node import age_directories
-from eviction.drill.private_mounts import unmount
 from eviction.drill.runtime import Image
 from eviction.engine.node import Node
-from eviction.records.state_file import RecordFile
 from reclaim.cri import cri_pb2 as pb
 from reclaim.images.records import ImageRecords
-from reclaim.types import ImageRecord, RuntimeUnavailable
-from signals.types import FsLayout, Signal
-from tests.full_disk import full
+from reclaim.types import ImageRecord
+from signals.types import Signal
 from tests.nodes.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_28
 from tests.nodes.dialects import Dialect as Rules
 from tests.nodes.faults import Delay, Fail, Failpoint, Hang, Pretend
@@ -45,12 +40,10 @@ from tests.nodes.small_node import (
     relieve,
     result_of,
 )
-from tests.pure.values import SteppedClock, image_id
 from tests.rows import rows
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.kubelet_server import KubeletServer, answer, pod_list
-from tests.sockets.mounts import mounted_tmpfs
-from tests.sockets.passes import FAST, AnswerChange, Dialect, interrupted, passed, reworded
+from tests.sockets.passes import interrupted, reworded
 
 OLD, MODEL, LATER, KEPT = (
     f"registry.example/{name}:1" for name in ("old", "model", "later", "kept")
@@ -543,61 +536,10 @@ def test_a_runtime_that_is_replaced_during_a_pass_ends_its_removal_of_images(
     assert reason_of(relieve(node, IMAGES), data) == reason
 
 
-# ---- the file of records
+# ---- between two calls of a pass
 
-RECORDS = {image_id(number): ImageRecord(100.0, 900.0) for number in range(400)}  # some 70 KiB
-
-
-def record_file(path: Path) -> RecordFile:
-    """Of this boot."""
-    return RecordFile(str(path), SteppedClock(), "boot-1")
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A filesystem of 1 MiB and 16 inodes."""
-    directory = tmp_path / "disk"
-    mounted_tmpfs(str(directory), MIB, 16)
-    yield directory
-    unmount(str(directory))
-
-
-@pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])
-def test_a_full_disk_is_a_warning_and_the_old_file_is_kept_whole(disk: Path, inodes: bool) -> None:
-    """With 0 bytes or 0 inodes free; nothing half-written stays behind, and loading still works.
-    Once there is room again the next save saves."""
-    path = disk / "images.json"
-    file = record_file(path)
-    assert file.save(RECORDS, {}) == ""
-    before = path.read_bytes()
-    with full(disk, inodes=inodes):
-        warning = file.save(RECORDS | {image_id(1000): ImageRecord(1.0)}, {})
-        assert f"the state file {path} cannot be saved: No space left on device" in warning
-        assert path.read_bytes() == before
-        assert ".images.json.new" not in os.listdir(disk)
-        if inodes:
-            assert "No space left" in record_file(disk / "new" / "images.json").save(RECORDS, {})
-        assert record_file(path).load().records.keys() == RECORDS.keys()
-    assert file.save({}, {}) == ""
-    assert record_file(path).load().records == {}
-
-
-# ---- a pod begins beside a pass
-
-# What its containers use stays, between any two calls of the pass and while images go as fast as
-# they can, however slow the lists are.
-#
-# The pod is made in the kubelet's order: its directory, its sandbox, and 60 ms later one container
-# after the other, each of an image that nobody else uses. Or it has run for an hour, and only its
-# containers begin. An image that has gone before its container is made is no harm: the kubelet looks
-# whether it is there, and pulls it.
-
-CONTAINERS = 15
-IDLE_IMAGES = 50
-REMOVAL_SECONDS = 0.1
-SANDBOX_SECONDS = 0.06  # from the sandbox to the first container
-BEGINS_WITHIN_SECONDS = 0.5  # of the first removal
-LIST_SECONDS = (0.05, 0.15, 0.3)
+UNUSED = 4
+FIRST_CHECK, CALLS = 9, 16  # of the calls that only ask: that of the first image, and all of a pass
 
 
 class JudgingRuntime(FullRuntime):
@@ -625,86 +567,10 @@ def old_pod(small: SmallNode, name: str) -> Pod:
     return pod
 
 
-class LateNode:
-    """A node that judges what goes, with unused images and an old pod; and the product, asking for
-    lists of containers that are so old when they come, below a mark that all images together do not
-    reach. Pods are waited for."""
-
-    def __init__(self, stack: ExitStack, directory: Path, late: float):
-        directory.mkdir()
-        node = SmallNode(directory, FsLayout.SINGLE, 96 * MIB, JudgingRuntime)
-        self.small = stack.enter_context(closing(node))
-        self.old = old_pod(self.small, "old")
-        self.small.add_images(IDLE_IMAGES, MIB // 4)
-        answers: dict[str, AnswerChange] = {
-            "ListContainers": lambda _: time.sleep(late),
-            "RemoveImage": lambda _: time.sleep(REMOVAL_SECONDS),
-        }
-        dialect = Dialect(self.small.server.target, str(directory / "late.sock"), answers)
-        self.product = self.small.node(
-            Signal.NODEFS_AVAILABLE,
-            above=90 * MIB,
-            containerRuntimeEndpoint=stack.enter_context(dialect).endpoint,
-            parallelRemovals=2,
-            holdOffForNewPods="1s",
-        )
-        self.product.detection.images()
-
-
 def harmed(small: SmallNode) -> list[str]:
     """What has gone although a container used it."""
     assert isinstance(small.runtime, JudgingRuntime)
     return small.runtime.harmed
-
-
-def begin_containers(small: SmallNode, old: Pod | None) -> int:
-    """A pod, a new one or the old one, begins containers of the images that would go last; how many
-    of them were made."""
-    made = 0
-    pod = old or small.run_pod("new")
-    time.sleep(0.0 if old else SANDBOX_SECONDS)
-    for number in range(CONTAINERS):
-        with suppress(RuntimeUnavailable):  # its image has gone already
-            image = f"registry.example/old/{IDLE_IMAGES - 1 - number}:1"
-            small.run(pod, image, f"container-{number}")
-            made += 1
-    return made
-
-
-BEGINNINGS = pytest.mark.parametrize("old", [False, True], ids=["a new pod", "an old pod"])
-
-
-@pytest.mark.regression
-@pytest.mark.timeout(0)
-@BEGINNINGS
-@pytest.mark.parametrize(
-    ("late", "runs"),
-    [(0.15, 1), *(pytest.param(each, 100, marks=pytest.mark.soak) for each in LIST_SECONDS)],
-)
-def test_no_image_of_a_pod_that_begins_beside_a_hurry_goes(
-    tmp_path: Path, late: float, runs: int, *, old: bool
-) -> None:
-    """Of a pass over a disk that fills fast: the directories of pod and container are there before
-    the list that clears an image begins, or it is read anew. Each begins at another moment after the
-    first removal."""
-    moments, containers = random.Random(late), 0  # noqa: S311 # repeatable on purpose
-    for number in range(runs):
-        with ExitStack() as stack:
-            node = LateNode(stack, tmp_path / str(number), late)
-            moment = moments.uniform(0, BEGINS_WITHIN_SECONDS)
-            with node.small.meanwhile(partial(passed, node.product, FAST)) as going:
-                node.small.wait_for("RemoveImage")
-                time.sleep(moment)
-                containers += begin_containers(node.small, node.old if old else None)
-                going.result()
-            assert harmed(node.small) == [], f"{late} s late, a pod after {moment:.3f} s"
-    assert containers >= runs, "hardly any container was made beside a pass"
-
-
-# ---- between two calls of a pass
-
-UNUSED = 4
-FIRST_CHECK, CALLS = 9, 16  # of the calls that only ask: that of the first image, and all of a pass
 
 
 class Begins:

@@ -17,19 +17,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from eviction.records.json_shapes import to_json
-from eviction.records.pass_json import pass_json
-from eviction.records.passes import Pass
 from reclaim.function import Pressure
-from reclaim.functions.table import FUNCTIONS, table_of
 from reclaim.program.function import (
     KEPT_BYTES,
     MOST_LINES,
-    OBJECT,
     PAUSE_SECONDS,
     Printed,
     Program,
@@ -37,13 +31,11 @@ from reclaim.program.function import (
     ProgramUser,
     examine,
     opened_program,
-    program_function,
 )
 from reclaim.types import RemovalFailed
 from signals.clock import SystemClock
-from signals.types import FilesystemRole, Signal
 from tests.descriptors import no_descriptor_left
-from tests.nodes.small_node import MIB, SmallNode, relieve
+from tests.nodes.small_node import MIB
 from tests.reclaimd_process import came_true
 from tests.rows import rows
 from tests.sockets.program.scripts import (
@@ -57,140 +49,6 @@ from tests.sockets.program.scripts import (
     script,
 )
 from tests.thread_limit import ThreadLimit
-
-CACHED = 4
-
-
-class Cache:
-    """Four files of 4 MiB on a node's disk, and a program before the product's own functions."""
-
-    def __init__(
-        self, small: SmallNode, text: str, *, open_to_all: bool = False, asks_plan: bool = True
-    ):
-        self.small = small
-        self.directory = small.disk / "cache"
-        self.directory.mkdir()
-        for number in range(CACHED):
-            (self.directory / f"{number}").write_bytes(os.urandom(4 * MIB))
-        self.lines: list[str] = []
-        mode = 0o777 if open_to_all else 0o755
-        self.path = script(small.disk.parent, f"cd {self.directory}\n{text}", mode=mode)
-        program = Program(PRUNE, (self.path,), 2.0, self.lines.append, asks_plan=asks_plan)
-        self.function = program_function(program, FilesystemRole.NODEFS)
-
-    def relieve(self, above: int, **options: Any) -> Pass:
-        """A pass under pressure until `above` more MiB are free."""
-        table = table_of(self.function, *FUNCTIONS.values())
-        options.update(functions=table, first=PRUNE)
-        return relieve(self.small.node(Signal.NODEFS_AVAILABLE, above * MIB, **options))
-
-    @property
-    def left(self) -> int:
-        """How many files are in the cache."""
-        return len(os.listdir(self.directory))
-
-
-def told(record: Pass) -> list[tuple[str, str, str, str, str | None]]:
-    """What became of the program, or of what it says."""
-    return [
-        (each["kind"], each["id"], each["name"], each["reason"], each["result"])
-        for each in to_json(pass_json(record))["removals"]
-    ]
-
-
-@rows("""
-    what          | text                                        | open_to_all | result  | error                            | frees
-    frees         | test "$1" = plan && exec sleep 600; rm -- * |             | removed |                                  | yes
-    frees, fails  | rm -- *; exit 1                             |             | failed  | exited with 1                    | yes
-    frees nothing | exit 0                                      |             | removed |                                  |
-    fails         | echo no >&2; exit 3                         |             | failed  | exited with 3; its last line: no |
-    hangs         | exec sleep 600                              |             | failed  | had not ended after 2 s          |
-    is refused    | rm -- *                                     | yes         | failed  | every user may write it          |
-""")
-def test_a_program_is_believed_by_what_the_disk_shows(
-    small_node: SmallNode, text: str, open_to_all: bool, result: str, error: str, frees: bool
-) -> None:
-    """Whatever it says: what it has freed relieves the disk, and no image goes; where it has freed
-    nothing the next function goes on. It is not asked for its plan, it is waited for until it is
-    ended, though other removals are parked sooner, and its error is told."""
-    cache = Cache(small_node, text, open_to_all=open_to_all)
-    images = small_node.add_images(2)
-    record = cache.relieve(8, removalPatience="1s")
-    assert told(record)[0] == ("program", PRUNE, cache.path, "in_table", result)
-    program = record.removals[0]
-    assert error in program.error if error else not program.error
-    assert str(record.result) == "satisfied"
-    assert cache.left == (0 if frees else CACHED)
-    assert (record.measured.bytes >= 16 * MIB) is frees
-    if result == "removed":
-        freed = program.freed.bytes // MIB, program.freed.inodes
-        assert freed == ((16, CACHED) if frees else (0, 0))
-    assert (set(images) <= small_node.images()) is frees
-
-
-# ---- dry runs
-
-LISTS = r"""
-if [ "$1" = plan ]; then
-    for file in *; do printf '{"name": "%s", "size": %s, "reason": "oldest"}\n' "$file" "$(stat -c %s "$file")"; done
-    exit
-fi
-rm -- *
-"""
-
-
-def test_a_dry_run_shows_what_the_program_says_and_credits_it(small_node: SmallNode) -> None:
-    """6 MiB are wanted: two of its objects are planned, and nothing is removed."""
-    cache = Cache(small_node, LISTS)
-    record = cache.relieve(6, dry_run=True)
-    assert told(record) == [
-        ("program_object", f"{PRUNE}/{n + 1}", f"{n} (oldest)", "listed_by_program", "planned")
-        for n in range(2)
-    ]
-    assert record.reason.startswith("would free ~8.0MiB with 2 objects: nodefs ")
-    assert cache.left == CACHED
-
-
-@rows("""
-    text                     | asks_plan | why
-    exit 2                   | yes       | exited with 2
-    exit 0                   | yes       | printed nothing
-    echo would remove a file | yes       | printed as line 1 'would remove a file'; allowed is OBJECT
-    rm -- *                  |           |
-""")
-def test_a_program_without_a_plan_is_one_object_without_a_size(
-    small_node: SmallNode, text: str, asks_plan: bool, why: str
-) -> None:
-    """With the reason, which is also logged; the functions after it are planned as well. One that
-    does its work whatever its arguments are is not started."""
-    cache = Cache(small_node, text, asks_plan=asks_plan)
-    small_node.add_images(2)
-    record = cache.relieve(2, dry_run=True)
-    first, second, *_ = told(record)
-    asked = why and f"asked for its plan it {why.replace('OBJECT', OBJECT)}"
-    shown = f"{cache.path} ({asked})" if why else cache.path
-    assert first == ("program", PRUNE, shown, "in_table", "planned")
-    assert record.removals[0].verdict.size_bytes is None
-    assert cache.lines[-1:] == ([f"[{asked}]"] if why else [])
-    assert (second[0], second[4], cache.left) == ("image", "planned", CACHED)
-
-
-@rows("""
-    text      | asks_plan | error
-    echo '{}' | yes       |
-    rm -- *   | yes       | every user may write it
-    rm -- *   |           | every user may write it
-""")
-def test_a_program_that_would_not_run_is_not_in_a_dry_run(
-    small_node: SmallNode, text: str, asks_plan: bool, error: str
-) -> None:
-    """An empty object says so; one that is refused is an error."""
-    cache = Cache(small_node, text, open_to_all=bool(error), asks_plan=asks_plan)
-    small_node.add_images(2)
-    record = cache.relieve(2, dry_run=True)
-    assert {each[0] for each in told(record)} == {"image"}
-    assert error in "".join(record.errors)
-    assert bool(record.errors) is bool(error)
 
 
 def test_what_a_plan_is_told(tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from eviction.drill.private_mounts import unmount
 from signals.filesystems import Reading, read_statvfs
 from signals.types import FsLayout, Signal
@@ -116,16 +114,3 @@ def test_a_dead_image_filesystem_does_not_stop_check(make_small_node: SmallNodeF
     }
     assert {each["filesystem"] for each in document["unavailable"]} == {"imagefs", "containerfs"}
     assert "did not answer statvfs within 2 s" in document["unavailable"][0]["reason"]
-
-
-@pytest.mark.parametrize("command", ["check", "reclaim"])
-def test_a_root_directory_that_is_not_there_is_unknown_and_not_clear(
-    small_node: SmallNode, command: str
-) -> None:
-    """No other path is tried instead: the command exits with 4 and names the path."""
-    configuration = small_node.configuration(
-        rootDirectory="/nowhere/kubelet", evictionHard={"nodefs.available": "10%"}
-    )
-    process = reclaimd_here(command, "--config", configuration)
-    assert process.returncode == 4
-    assert "/nowhere/kubelet" in process.stdout + process.stderr

@@ -246,10 +246,14 @@ def test_a_daemon_beside_200_hostile_clients_is_live_and_relieves(small_node: Sm
 
 
 def test_a_running_daemon_is_scraped_and_probed(small_node: SmallNode) -> None:
-    """A node under pressure: live, ready, relieved; the metrics have the pass, and promtool finds no
-    problem."""
+    """A node under pressure, on which a pod runs without its directory: live, ready, relieved; the
+    metrics have the pass, the doubt, and what could go, and promtool finds no problem."""
     small_node.add_images(3)
-    file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, metricsAddress="127.0.0.1:0")
+    small_node.run(small_node.run_pod("web"))
+    small_node.forget("uid-web")
+    ballast = {"name": "ReleaseBallast", "file": str(small_node.disk / "ballast"), "size": "1Mi"}
+    own = {"metricsAddress": "127.0.0.1:0", "reclaimFunctions": [ballast]}
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, **own)
     with Daemon("--config", file) as daemon:
         address = address_of(daemon)
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
@@ -263,6 +267,9 @@ def test_a_running_daemon_is_scraped_and_probed(small_node: SmallNode) -> None:
     for series in (
         r'reclaimd_passes_total\{result="satisfied",trigger="(interval|watch)"\} 1.0$',
         r'reclaimd_removals_total\{kind="image",result="removed"\} [1-9]',
+        r'reclaimd_removals_total\{kind="ballast",result="removed"\} 0.0$',
+        r'reclaimd_pod_directories_doubted\{why="runs_without"\} 1.0$',
+        r'reclaimd_pod_directories_doubted\{why="not_compared"\} 0.0$',
         r'reclaimd_runtime_operations_total\{operation_type="remove_image"\} [1-9]',
         r'reclaimd_runtime_operations_errors_total\{operation_type="image_status"\} 0.0$',
         "process_resident_memory_bytes ",
@@ -307,10 +314,11 @@ def test_a_silent_kubelet_does_not_hold_up_the_pages(small_node: SmallNode) -> N
 
 # ---- either server, and the control socket
 
+LARGE = 2_000_000  # bytes of an answer: more than a socket holds
 COMMANDS: dict[str, Conversation] = {
     "status": lambda _: iter([{"state": "fine"}]),
     "broken": lambda _: iter([1 / 0]),
-    "large": lambda _: iter(["x" * 10_000_000]),
+    "large": lambda _: iter(["x" * LARGE]),
 }
 STATUS = b'{"command": "status"}\n'
 FINE = b'{"state": "fine"}\n'
@@ -350,7 +358,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
         return
     pages: Pages = {
         "/livez": lambda _: health(None),
-        "/large": lambda _: Page(200, b"x" * 5_000_000),
+        "/large": lambda _: Page(200, b"x" * LARGE),
     }
     server = HttpServer(("127.0.0.1", 0), pages)
     get = b"GET /%s HTTP/1.1\r\n\r\n"
@@ -465,7 +473,7 @@ def test_a_client_that_does_not_read_or_hangs_up_is_harmless(served: Served) -> 
     with connected(served.address) as client:
         client.sendall(served.large)
         assert is_answered(served)
-    assert len(said(served.address, served.large)) >= 5_000_000
+    assert len(said(served.address, served.large)) >= LARGE
     for _ in range(50):
         connected(served.address).close()
     assert is_answered(served)
@@ -534,7 +542,7 @@ def test_only_the_own_user_may_connect(control: Served) -> None:
 def test_a_command_is_answered(control: Served) -> None:
     """One JSON object in a line, or to the end of the request; one document back, however large. A
     defect in an answer is a sentence."""
-    assert len(ask(control.address, "large")) == 10_000_000
+    assert len(ask(control.address, "large")) == LARGE
     for request in (STATUS, STATUS.rstrip(), STATUS.rjust(LARGEST_REQUEST_BYTES)):
         assert said(control.address, request) == FINE
     with pytest.raises(NotAskedError, match="ZeroDivisionError: division by zero"):

@@ -156,22 +156,6 @@ def test_a_daemon_notifies_systemd(manager: ServiceManager, small_node: SmallNod
     assert manager.has("STOPPING=1")
 
 
-def test_root_without_any_capability_is_enough(small_node: SmallNode) -> None:
-    """As the unit has it: an empty capability set, no new privileges; pressure is relieved."""
-    setpriv = tool("setpriv", "util-linux")
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    small_node.add_images(3)
-    file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB)
-    bare = [setpriv, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
-    with Daemon("--config", file, before=bare) as daemon:
-        daemon.wait_for(lambda event: event.get("result") == "satisfied")
-        status = Path(f"/proc/{daemon.process.pid}/status").read_text()
-        assert "CapEff:\t0000000000000000" in status
-        assert "NoNewPrivs:\t1" in status
-        assert daemon.stop() == 0
-
-
 def activated(listens: str, *command: str, name: str = "metrics") -> subprocess.Popen[bytes]:
     """A program that systemd's own tool starts at the first connection, with the socket that it
     listens on."""
