@@ -94,19 +94,16 @@ def tree(size: int | dict[str, int], *, complete: bool = True, device: int = 1) 
     return TreeUsage(device, classes, complete)
 
 
-def having(**measured: Any) -> Measured:
-    """Nothing was measured but this."""
-    nothing = Measured(
-        store_reported=None,
-        store=TreeUsage(),
-        content=TreeUsage(),
-        writable_in_store=True,
-        writable_layers={},
-        kubelets=(),
-        filesystems={},
-        unseen=None,
-    )
-    return nothing._replace(**measured)
+NOTHING = Measured(
+    None,
+    TreeUsage(),
+    TreeUsage(),
+    writable_in_store=True,
+    writable_layers={},
+    kubelets=(),
+    filesystems={},
+    unseen=None,
+)
 
 
 def shares(attribution: Attribution) -> dict[str, int]:
@@ -152,7 +149,7 @@ def test_each_part_has_its_bytes_and_the_rest_is_everything_else(
             measured["writable_layers"][name] = mebibytes * MIB
         else:
             measured["kubelets"] = (tree({Use.LOGS_LIVE: mebibytes}, device=9),)
-    (answer,) = attribute(seen({1: ALL * MIB}), called(objects), having(**measured))
+    (answer,) = attribute(seen({1: ALL * MIB}), called(objects), NOTHING._replace(**measured))
     expected = {name: int(size) for name, size in named(parts).items()}
     assert shares(answer) == {**expected, "else": ALL - sum(expected.values())}
     assert [share.use for share in answer.shares if share.at_least] == [Use.HIDDEN] * ("~" in told)
@@ -180,7 +177,7 @@ def test_what_may_be_freed_of_a_part_is_what_is_planned_of_it_and_by_which_funct
         freed = verdict._replace(size_bytes=size and 2 * size, frees_bytes=size)
         outcome = Outcome(freed, Result(row["result"]) if row["result"] else None)
         functions.append(ReclaimResult(row["function"], (outcome,)))
-    measured = having(
+    measured = NOTHING._replace(
         writable_layers={"dead": 7 * MIB, "live": 5 * MIB},
         kubelets=(tree({Use.LOGS_OF_GONE_PODS: 3, Use.LOGS_ROTATED: 2}),),
         frees={"ballast": NODEFS, "elsewhere": FilesystemRole("data")},
@@ -215,7 +212,7 @@ def test_deleted_files_that_are_open_are_a_part_of_their_own(
         OpenFile("/wal", 7, "java", "", GIB, deleted=False),
     )
     remark = Remark(About.PROCESSES_NOT_SEEN, None, sentence=unseen) if unseen else None
-    measured = having(filesystems={1: HiddenSpace(open_files=files)}, unseen=remark)
+    measured = NOTHING._replace(filesystems={1: HiddenSpace(open_files=files)}, unseen=remark)
     (found,) = attribute(seen({1: 8 * GIB}), (), measured)
     assert Share(Use.DELETED_OPEN, part * GIB, None, at_least=bool(unseen)) in found.shares
     assert shares(found)["else"] == (8 - part) * 1024

@@ -285,23 +285,22 @@ def test_what_becomes_of_the_dead_containers_of_a_pod(
 
 
 def test_what_a_verdict_says() -> None:
-    """Each older copy knows the newer one that must still be there; how long what is too young has
-    to wait; the state of what has to be stopped first. The attempt number plays no part but among
+    """How long what is too young has to wait; the state of what has to be stopped first. The attempt number plays no part but among
     equals, and a container without a creation time is young."""
-    pods, policy = PODS["present"], ContainerGCPolicy()
-    plan, _ = planned(Listing(containers=dead("A1 A2 A3")), pods, policy)
-    assert {each.superseded_by for each in plan.remove} == {"A3"}
-    plan, _ = planned(Listing(containers=dead("A96")), PODS["absent"], policy)
-    assert plan.eligible_in_seconds == pytest.approx(6.0)
-    plan, _ = planned(Listing(containers=dead("A1u")), PODS["unlisted"], policy)
-    assert [each.state for each in plan.remove] == [ContainerState.UNKNOWN]
-    equal = (container("b", attempt=1), container("a", attempt=2), container("c", attempt=0))
-    plan, _ = planned(Listing(containers=equal), PodStates(frozenset({"uid-1"})), policy)
-    assert told(plan) == "b c; newest_of_live_pod: a"
-    (undated,) = dead("A1")
-    undated = undated._replace(created_at_ns=0)
-    plan, _ = planned(Listing(containers=(undated,)), PODS["absent"], policy)
-    assert told(plan) == "; too_young: A1"
+    equal = [container(f"{9 - each}", attempt=each, pod_uid="pod") for each in (1, 2, 0)]
+    undated = [each._replace(created_at_ns=0) for each in dead("A1")]
+    young, lost, copies, new = (
+        planned(Listing(containers=tuple(containers)), PODS[pods], ContainerGCPolicy())[0]
+        for pods, containers in (
+            ("absent", dead("A96")),
+            ("unlisted", dead("A1u")),
+            ("present", equal),
+            ("absent", undated),
+        )
+    )
+    assert young.eligible_in_seconds == pytest.approx(6.0)
+    assert [each.state for each in lost.remove] == [ContainerState.UNKNOWN]
+    assert (told(copies), told(new)) == ("8 9; newest_of_live_pod: 7", "; too_young: A1")
 
 
 @pytest.mark.regression

@@ -74,9 +74,10 @@ def test_the_text_is_readable_and_what_has_gone_is_in_its_order() -> None:
     assert (found.records, found.gone, list(found.gone)) == (RECORDS, GONE, [TWO, ONE])
     rebooted = records_from_json(TEXT, Moment(50.0, SAVED.wall + DAY, "boot-2")).gone[TWO]
     assert rebooted == replace(WENT, first_detected=50.0 - 10_000.0, counted_since=50.0 - DAY)
-    now = [SAVED, replace(SAVED, monotonic=60_000.0), replace(SAVED, boot_id="boot-2")]
-    now += [replace(SAVED, boot_id=""), replace(SAVED, monotonic=40_000.0)]
-    clocks = [records_from_json(TEXT, each).saved for each in now]
+    clocks = [
+        records_from_json(TEXT, replace(SAVED, monotonic=at, boot_id=boot)).saved
+        for at, boot in ((5e4, "boot-1"), (6e4, "boot-1"), (4e4, "boot-1"), (5e4, ""), (5e4, "2"))
+    ]
     assert clocks == [(SAVED.monotonic, SAVED.wall)] * 2 + [None] * 3
     assert found.at == SAVED.wall
 
@@ -216,10 +217,8 @@ def test_what_was_saved_is_loaded_by_the_next_process(path: Path) -> None:
     assert loaded.problem == ""
     assert ages(loaded.records, clock.monotonic()) == ages(RECORDS, SAVED.monotonic + 30.0)
     assert list(loaded.gone) == [TWO, ONE]
-    assert file.save({ONE: ImageRecord(1.0)}, {}) == ""
-    found = file_at(path, clock).load()
-    assert found.records.keys() == {ONE}
-    assert found.gone == {}
+    assert file.save({ONE: RECORDS[ONE]}, {}) == ""
+    assert file_at(path, clock).load().records.keys() == {ONE}
 
 
 def test_nothing_to_save_creates_nothing_and_what_is_unchanged_is_written_once_an_hour(

@@ -42,22 +42,6 @@ def polled(
 # ---- when to read again
 
 
-@rows("""
-    above    | rates   | seconds
-             |         | 10
-    500      | 100     | 2.5
-    102400   | 500     | 10
-    -1024    | 500     | 0.01
-    1000 100 | 100 100 | 0.5
-""")
-def test_the_interval_is_half_the_time_to_the_threshold(
-    above: str, rates: str, seconds: float
-) -> None:
-    """500 MiB above the threshold at 100 MiB/s are 5 s: observe again after 2.5 s."""
-    watched = zip(map(int, above.split()), map(float, rates.split()), strict=True)
-    assert next_interval([*watched], FLOOR, CEILING) == pytest.approx(seconds)
-
-
 def test_a_level_is_crossed_below_it_not_at_it() -> None:
     """In bytes or in inodes; without a level nothing is crossed, and polls are seldom."""
     seen = [(GIB, 1000), (GIB - 1, 1000), (GIB, 999), (0, 0), (2**62, 2**62)]
@@ -237,25 +221,8 @@ def test_a_fill_that_has_stopped_is_over_within_seconds(trickle: int) -> None:
 # ---- when an observation is due between two observations
 
 
-"""Seconds -> bytes available and inodes free at that time."""
-
-
 def never() -> None:
     """The notifier only answers."""
-
-
-@pytest.mark.parametrize("before", [0, 100])
-def test_an_observation_is_due_below_a_level_however_long_the_filesystem_was_idle(
-    before: int,
-) -> None:
-    """At both levels none is; one byte or one inode below one is, also after a hundred polls with
-    the same numbers."""
-    for below in ((GIB - 1, 1000), (GIB, 999)):
-        notifier, now = ThresholdNotifier(LEVELS, never), 0.0
-        for _ in range(before):
-            assert not notifier.update(polled(now, GIB, 1000))
-            now = notifier.due_at
-        assert notifier.update(polled(now, *below))
 
 
 @rows("""
