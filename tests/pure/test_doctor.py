@@ -102,26 +102,28 @@ IN_ORDER: dict[str, Any] = {
     "configuration": configured(),
     "observations": SEEN,
     "wall": NOW_NS / 1e9,
-    "filesystems": (),
-    "xfs_hints": {},
-    "caches": (),
-    "buildkitd": {},
     "runtime": RUNTIME,
-    "runtime_problem": "",
-    "endpoint": "/s",
     "socket": at_endpoint(0o660),
     "imagefs": f"{STORES}.overlayfs",
-    "snapshotters": {"overlayfs": 40, "native": 0},
-    "content_device": 1,
-    "function_problems": (),
-    "unwritable": {},
-    "symlinks": {},
-    "inotify_limit": 1024,
-    "inotify_used": 12,
-    "history_problem": "",
-    "daemon_problem": "",
-    "daemon": {},
-    "installed": True,
+    **yaml.safe_load("""
+        filesystems: []
+        xfs_hints: {}
+        caches: []
+        buildkitd: {}
+        runtime_problem: ""
+        endpoint: /s
+        snapshotters: {overlayfs: 40, native: 0}
+        content_device: 1
+        function_problems: []
+        unwritable: {}
+        symlinks: {}
+        inotify_limit: 1024
+        inotify_used: 12
+        history_problem: ""
+        daemon_problem: ""
+        daemon: {}
+        installed: true
+    """),
 }
 
 

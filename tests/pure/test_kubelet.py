@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -49,6 +49,8 @@ from reclaim.types import (
     NEVER,
     Container,
     ContainerState,
+    EventReason,
+    GCEvent,
     Image,
     Listing,
     PodSandbox,
@@ -82,14 +84,16 @@ class Node:
     """A kubelet's directories, and its answer to GET /pods: its pods, by UID and phase. It counts
     the requests."""
 
-    def __init__(self, directories: KubeletDirectories, **phases: str):
+    def __init__(self, root: Path, directories: str = "", **phases: str):
+        for uid in directories.split():
+            (root / "pods" / uid).mkdir(parents=True)
         self.clock = SteppedClock()
         self.phases = phases
         self.source, self.image = "api", ""
         self.failure: KubeletUnavailable | None = None
         self.body: bytes | None = None
         self.asked, self.takes = 0, 0.0
-        self.pods = KubeletPods(directories, self.clock, self.answer)
+        self.pods = KubeletPods(KubeletDirectories(str(root)), self.clock, self.answer)
 
     def fails(self, how: str) -> None:
         """From now on."""
@@ -122,23 +126,13 @@ class Node:
         return {one for images in self.pods.named_images(since).values() for one in images}
 
 
-@pytest.fixture
-def make_node(tmp_path: Path) -> Callable[..., Node]:
-    def make(directories: str, **phases: str) -> Node:
-        for uid in directories.split():
-            (tmp_path / "pods" / uid).mkdir(parents=True)
-        return Node(KubeletDirectories(str(tmp_path)), **phases)
-
-    return make
-
-
 def test_a_pod_is_gone_when_neither_source_has_it_and_terminated_as_the_list_says(
-    make_node: Callable[..., Node], tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     """It exists if it has a directory, or if only the list has it. Only the last observation counts;
     right before a removal the directory is checked again, without a request, and an invalid UID is
     never gone."""
-    node = make_node("web job leaving", web="Running", job="Succeeded", coming="Pending")
+    node = Node(tmp_path, "web job leaving", web="Running", job="Succeeded", coming="Pending")
     states = node.observed()
     assert states.known
     assert node.pods.list_problem is None
@@ -154,11 +148,11 @@ def test_a_pod_is_gone_when_neither_source_has_it_and_terminated_as_the_list_say
 
 
 def test_by_the_list_of_a_kubelet_that_has_just_started_no_pod_is_gone(
-    make_node: Callable[..., Node],
+    tmp_path: Path,
 ) -> None:
     """It lists static pods only, nothing from the API server (k8s#112119): its sources are ready
     once one of those is listed, not with an empty list."""
-    node = make_node("static web", static="Running")
+    node = Node(tmp_path, "static web", static="Running")
     node.source = "file"
     for _ in range(2):
         states = node.observed()
@@ -172,12 +166,10 @@ def test_by_the_list_of_a_kubelet_that_has_just_started_no_pod_is_gone(
 
 
 @pytest.mark.parametrize("how", BODIES)
-def test_what_the_last_list_named_counts_while_none_can_be_had(
-    make_node: Callable[..., Node], tmp_path: Path, how: str
-) -> None:
+def test_what_the_last_list_named_counts_while_none_can_be_had(tmp_path: Path, how: str) -> None:
     """It only keeps images: for each pod as long as it has a directory, and until the next list. One
     of two observations without an answer makes both unknown; the directories still count."""
-    node = make_node("web other", web="Succeeded", other="Pending")
+    node = Node(tmp_path, "web other", web="Succeeded", other="Pending")
     node.image = "app:1"
     before = node.observed()
     assert node.named() == {"app:1"}
@@ -201,7 +193,7 @@ def test_what_the_last_list_named_counts_while_none_can_be_had(
 
 def test_without_directories_nothing_is_known(tmp_path: Path) -> None:
     """A root directory that is wrong or cannot be read: no request is sent."""
-    node = Node(KubeletDirectories(str(tmp_path)), job="Succeeded")
+    node = Node(tmp_path, job="Succeeded")
     assert node.observed() == PodStates(None, None)
     assert (node.asked, node.pods.gone("old")) == (0, False)
     assert "directory of pods cannot be read" in str(node.pods.list_problem)
@@ -214,10 +206,10 @@ def test_without_directories_nothing_is_known(tmp_path: Path) -> None:
     away    | 0     | 0       | 2     | at once
 """)
 def test_after_a_failure_the_next_request_waits_as_long_as_it_is_worth(
-    make_node: Callable[..., Node], how: str, takes: float, after: str, asked: str
+    tmp_path: Path, how: str, takes: float, after: str, asked: str
 ) -> None:
     """Meanwhile the state is unknown at once, with the same reason."""
-    node = make_node("job", job="Succeeded")
+    node = Node(tmp_path, "job", job="Succeeded")
     node.fails(how)
     node.takes = takes
     node.observed()
@@ -228,9 +220,9 @@ def test_after_a_failure_the_next_request_waits_as_long_as_it_is_worth(
         assert (node.pods.list_problem, node.asked) == (str(node.failure), int(count))
 
 
-def test_a_list_tells_for_a_second_what_specs_name(make_node: Callable[..., Node]) -> None:
+def test_a_list_tells_for_a_second_what_specs_name(tmp_path: Path) -> None:
     """Then it is read anew, and at once where it must be later than a given moment."""
-    node = make_node("web", web="Pending")
+    node = Node(tmp_path, "web", web="Pending")
     node.observed()
     node.image = "app:1"
     assert node.named() == set()
@@ -533,11 +525,9 @@ def test_the_event_of_too_little_freed_has_the_words_of_this_kubelet(
     on; what is no release of Kubernetes 1 counts as the newest."""
     configuration = load(None, {}, {}).model_copy(update={"kubelet_version": told(version)})
     says_usage = policies_of(configuration).images.says_usage
-    event = not_enough_freed(SpaceDecision(91, 100, 7), 3, says_usage=says_usage)
-    assert event is not None
-    assert event.message == text
     told_too = {"usage_percent": 91, "capacity_bytes": 100, "target_bytes": 7, "freed_bytes": 3}
-    assert (event.reason, event.values) == ("FreeDiskSpaceFailed", told_too)
+    expected = GCEvent(EventReason.FREE_DISK_SPACE_FAILED, text, told_too)
+    assert not_enough_freed(SpaceDecision(91, 100, 7), 3, says_usage=says_usage) == expected
     for other in OTHERS.split(" "):
         assert told(other).has(SAYS_USAGE) is not other.startswith("1.34")
     assert (NEWEST.has(SAYS_USAGE), OLDEST.has(DROP_INS_REMOVE)) == (True, False)

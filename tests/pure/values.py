@@ -6,7 +6,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
+import yaml
+
 from eviction.types import Threshold, ThresholdValue
+from reclaim.evidence.states import PodState, PodStates
 from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState
 from signals.interval import Fall, FillRate
 from signals.quantity import parse_percentage, parse_quantity
@@ -174,6 +177,33 @@ def sandbox(
     return PodSandbox(
         sandbox_id, state, created_at_ns, pod_uid, "pod", "default", attempt, labelled
     )
+
+
+def pods_known(uid: str) -> dict[str, PodStates]:
+    """What may be known of a pod, by a word: whether it has a directory (null: that cannot be
+    read), and what the kubelet lists of it (null: there is no list)."""
+    known = """
+        alive: [[], {POD: {}}]
+        terminated: [[], {POD: {terminated: true}}]
+        static: [[], {POD: {terminated: true, static: true}}]
+        deleted: [[], {POD: {deleted: true}}]
+        over: [[], {POD: {deleted: true, terminated: true}}]
+        evicted: [[], {POD: {evicted: true}}]
+        not-ready: [[], {POD: {evicted: true}}]
+        unlisted: [[], {}]
+        unlisted-present: [[POD], {}]
+        absent: [[], null]
+        present: [[POD], null]
+        unreadable: [null, null]
+    """
+    return {
+        word: PodStates(
+            None if present is None else frozenset(present),
+            None if listed is None else {pod: PodState(**told) for pod, told in listed.items()},
+            sources_ready=word != "not-ready",
+        )
+        for word, (present, listed) in yaml.safe_load(known.replace("POD", uid)).items()
+    }
 
 
 def on_new_thread(serve: Callable[[], None]) -> None:

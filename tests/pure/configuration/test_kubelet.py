@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -271,18 +272,17 @@ def test_a_process_that_may_not_be_the_nodes_kubelet_is_left_alone(
 def test_of_what_is_called_kubelet_only_one_that_runs_counts(tmp_path: Path) -> None:
     """Not another program, a script of that name, one that it has just forked, and one that has
     ended in between."""
-    for pid, other in enumerate(
-        [
-            {"comm": "k3s-server", "exe": "/usr/bin/k3s", "argv0": "/usr/bin/k3s"},
-            {"argv0": "/bin/sh"},
-            {"comm": "kubelet-helper"},
-            {"argv0": "kubelet-helper"},
-        ]
-    ):
+    others = """
+        - {comm: k3s-server, exe: /usr/bin/k3s, argv0: /usr/bin/k3s}
+        - {argv0: /bin/sh}
+        - {comm: kubelet-helper}
+        - {argv0: kubelet-helper}
+    """
+    for pid, other in enumerate(yaml.safe_load(others)):
         add_process(tmp_path, [], pid, **other)
-    (tmp_path / "proc" / "50").mkdir()
-    (tmp_path / "proc" / "50" / "comm").write_text("kubelet\n")
-    proc = str(tmp_path / "proc")
+    proc, ended = str(tmp_path / "proc"), tmp_path / "proc" / "50"
+    ended.mkdir()
+    (ended / "comm").write_text("kubelet\n")
     assert find_kubelet(proc) == (None, "")
     add_process(tmp_path, ["--v=2"], exe="/opt/kubelet (deleted)")
     add_process(tmp_path, [], 101, parent="100")

@@ -501,22 +501,26 @@ def test_how_long_an_image_waits(parts: str, wait: float) -> None:
         assert node.wait_seconds() <= AGAIN, "that wait is over then"
 
 
-def test_a_container_that_is_being_made_is_waited_for_until_it_is_listed() -> None:
-    """As is a sandbox until it has a container."""
-    assert_waits("""
+STORIES = {
+    "a container that is being made is waited for until it is listed": """
         after    | happens        | wait
                  | old            | 0
         3 x 0.11 | next@0         | 0.1
         0.11     | listed         | 0
-    """)
-    assert_waits("""
+    """,
+    "a sandbox until it has a container": """
         after | happens      | wait
               | empty/slow@5 | 0.1
         0.11  | listed/slow  | 0
-    """)
-
-
-STORIES = {
+    """,
+    "a pod that began a moment after an image was first asked about is not forgotten without patience": """
+        after    | happens          | image   | wait
+                 |                  |         | 0
+                 | directory/slow@2 |         | 1
+        1        |                  |         | 0.1
+        30 x 0.1 |                  |         | 0.1
+                 |                  | another | 0.1
+    """,
     "what was missing in the look before is as old as its date says": """
         after | happens           | wait
               |                   | 0
@@ -589,19 +593,6 @@ STORIES = {
 def test_what_an_image_waits_for(story: str) -> None:
     """And when it has waited long enough."""
     assert_waits(story)
-
-
-def test_an_image_waits_for_a_pod_that_began_while_there_was_patience() -> None:
-    """One that began a moment after the image was first asked about is not forgotten when the
-    patience is used up."""
-    assert_waits("""
-        after    | happens          | image   | wait
-                 |                  |         | 0
-                 | directory/slow@2 |         | 1
-        1        |                  |         | 0.1
-        30 x 0.1 |                  |         | 0.1
-                 |                  | another | 0.1
-    """)
 
 
 def test_without_a_hold_off_no_pod_is_searched_and_two_seconds_are_the_patience() -> None:

