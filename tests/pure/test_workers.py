@@ -43,18 +43,6 @@ def test_a_thread_that_does_not_start_is_a_sentence_and_nothing_stays_behind() -
     workers.close()
 
 
-def test_more_tasks_than_threads_are_refused_until_their_number_is_raised() -> None:
-    """None waits behind one that hangs. A reload may allow more removals side by side."""
-    workers, let_go = Workers("tests", 1), threading.Event()
-    workers.run(let_go.wait)
-    with pytest.raises(NoThread, match=r"^no thread is free for tests: all 1 are at work$"):
-        workers.run(let_go.wait)
-    workers.limit = 2
-    workers.run(let_go.wait)
-    let_go.set()
-    workers.close()
-
-
 def test_a_defect_in_a_task_leaves_its_thread_for_the_next_one() -> None:
     """With one thread."""
     workers, done = Workers("tests", 1), threading.Event()

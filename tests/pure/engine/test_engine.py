@@ -458,9 +458,10 @@ def test_a_command_waits_for_the_pass_of_its_filesystem_and_a_dry_run_does_not()
     site.happen("write 30, Send inf")
     site.engine.until_it(Send)
     about: Any = {"signal": Signal.NODEFS_AVAILABLE, "extent": Extent.ALL}
-    dry, wanted = site.begin(dry_run=True), site.begin(**about)
+    dry = [site.begin(dry_run=True), site.begin(dry_run=True, **about)]
+    wanted = site.begin(**about)
     site.engine.after(1.0)
-    assert (dry.record.done(), wanted.record.done()) == (True, False)
+    assert [each.record.done() for each in (*dry, wanted)] == [True, True, False]
     site.happen("answered")
     site.engine.after(1.0)
     assert wanted.record.result(0.0) is None

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -396,11 +397,11 @@ class Node:
         """As asked before the removal of an image, with the containers of this moment."""
         return self.starts.wait_seconds(tuple(self.runtime.containers.values()), image)
 
-    def lists(self, container_id: str, *, attempt: int = 1, ago: float = 0.0, **of: str) -> None:
+    def lists(self, container_id: str, *, attempt: int = 1, ago: float = 0.0, **of: Any) -> None:
         """The runtime lists a container that was made so long ago."""
         age_seconds = NOW - self.clock.wall() + ago
         made = container(container_id, attempt=attempt, age_seconds=age_seconds)
-        self.runtime.hold(made._replace(**of))  # type: ignore[arg-type] # fields as they come
+        self.runtime.hold(made._replace(**of))
 
     def happen(self, told: str) -> None:
         """What these words say, each with the pod that it is about (`/UID`) and how many seconds ago

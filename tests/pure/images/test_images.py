@@ -40,7 +40,6 @@ from reclaim.types import (
     Kind,
     Listing,
     Plan,
-    PodSandboxState,
     PolicyError,
     Reason,
     Result,
@@ -49,8 +48,9 @@ from reclaim.types import (
 )
 from tests.inline import configured, disk_with, run_stages
 from tests.pure.contexts import context_of
-from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
-from tests.pure.values import MIB, SteppedClock, container, image, image_id, sandbox
+from tests.pure.evidence.test_pods import Node as BeginningPods
+from tests.pure.memory_runtime import MemoryPods
+from tests.pure.values import MIB, container, image, image_id
 from tests.rows import rows
 from tests.work import lines_run
 
@@ -208,26 +208,48 @@ def test_as_long_as_the_sandbox_image_is_unknown_no_image_is_removed() -> None:
 
 
 @rows("""
-    entries      | known | listed | expected            | what
-    plain        | 120   | 120    | goes                | exactly old enough
-    plain        | 119   | 119    | too_young (kubelet) | too young
-    plain        | 60    | 120    | too_young (guard)   | not to the kubelet
-    plain        | 60    | 119    | too_young (kubelet) | to the kubelet too
-    pinned       | 500   | 500    | pinned (kubelet)    | pinned
-    plain pinned | 500   | 500    | pinned (kubelet)    | the later pin
-    pinned plain | 500   | 500    | pinned (guard)      | the earlier pin is ours
-    pinned kata  | 500   | 500    | pinned (guard)      | for one runtime handler
-    plain kata   | 500   | 500    | goes                | for two, by one removal
+    entries      | known | listed | unused | mode    | expected                      | what
+    plain        | 120   | 120    |        | space   | unused (kubelet) None         | exactly old enough
+    plain        | 119   | 119    |        | space   | too_young (kubelet) 1.0       | too young
+    plain        | 60    | 120    |        | space   | too_young (guard) 60.0        | not to the kubelet
+    plain        | 60    | 119    |        | space   | too_young (kubelet) 60.0      | to the kubelet too
+    pinned       | 500   | 500    |        | space   | pinned (kubelet) None         | pinned
+    plain pinned | 500   | 500    |        | space   | pinned (kubelet) None         | the later pin
+    pinned plain | 500   | 500    |        | space   | pinned (guard) None           | the earlier pin is ours
+    pinned kata  | 500   | 500    |        | space   | pinned (guard) None           | for one runtime handler
+    plain kata   | 500   | 500    |        | space   | unused (kubelet) None         | for two, by one removal
+    plain        | 90000 |        | 3601   | guarded | maximum_age (kubelet) None    | longer
+    plain        | 90000 |        | 3600   | guarded | within_limit (kubelet) 0.0    | exactly as long
+    plain        | 90000 |        | 3599   | exact   | within_limit (kubelet) 1.0    | shorter
+    plain        | 3     |        |        | exact   | maximum_age (kubelet) None    | never used is old
+    plain        | 3     |        |        | guarded | too_young (guard) 117.0       | not to us
+    plain        | 120   |        |        | guarded | within_limit (guard) 3480.0   | from its detection
+    plain        | 3600  |        |        | guarded | within_limit (guard) 0.0      | exactly so long
+    plain        | 3601  |        |        | guarded | maximum_age (kubelet) None    | by both readings
+    plain        | 60    |        | 1      | guarded | too_young (kubelet) 60.0      | the kubelet keeps it too
+    plain        | 60    |        | 1      | exact   | within_limit (kubelet) 3599.0 | no minimum age
+    plain        | 7199  |        | 3601   | old     | too_young (guard) 1.0         | a longer minimum age
+    plain        | 7200  |        | 3601   | old     | maximum_age (kubelet) None    | is inclusive
 """)
-def test_why_an_image_stays(entries: str, known: float, listed: str, expected: str) -> None:
-    """An age and a pin are the kubelet's, as far as it knows them; an id that is listed twice is
-    one image. Seconds since it was first detected, and listed."""
-    images = {"plain": UNUSED, "pinned": PINNED, "kata": KATA}
-    record = ImageRecord(NOW - known, first_listed=NOW - float(listed))
-    made = plan(
-        listing(images=tuple(images[each] for each in entries.split())), {UNUSED.id: record}
-    )
-    assert fates(made) == f"unused {expected}"
+def test_why_an_image_goes_or_stays(
+    entries: str, known: float, listed: float | None, unused: float | None, mode: str, expected: str
+) -> None:
+    """For space, or for a maximum age of an hour, exactly as the kubelet or with our guards on age;
+    and how long it still has to wait. An age and a pin are the kubelet's, as far as it knows them; an
+    id that is listed twice is one image. In seconds since it was first detected, listed, and used
+    last."""
+    now, images = 100_000.0, {"plain": UNUSED, "pinned": PINNED, "kata": KATA}
+    since = (None if ago is None else now - ago for ago in (known, unused, listed))
+    records = {UNUSED.id: ImageRecord(*since)}  # type: ignore[arg-type] # it has been detected
+    alone = Listing(tuple(images[each] for each in entries.split()), sandbox_image_references=KNOWN)
+    policy = ImageGCPolicy(min_age_seconds=7200.0 if mode == "old" else 120.0, max_age_seconds=3600)
+    if mode == "space":
+        made = plan_image_gc(alone, records, policy, now=now)
+    else:
+        exact = mode == "exact"
+        made = plan_maximum_age(alone, records, policy, now=now, started_at=0.0, exact=exact)
+    (verdict,) = (*made.remove, *made.keep)
+    assert f"{verdict.reason} ({verdict.rule}) {verdict.eligible_in_seconds}" == expected
 
 
 def test_a_verdict_says_what_goes_and_a_plan_when_the_next_may() -> None:
@@ -306,38 +328,6 @@ def test_the_repositories_of_an_image(names: str, repositories: str) -> None:
     """Whatever tag or digest; a short name is one of Docker Hub; one without a name is in none."""
     tags = names.replace("-", "").split()
     assert repositories_of(image(1, *tags)) == set(repositories.replace("-", "").split())
-
-
-# ---- the maximum age
-
-
-@rows("""
-    known | unused | mode    | expected                      | what
-    90000 | 3601   | guarded | maximum_age (kubelet) None    | longer
-    90000 | 3600   | guarded | within_limit (kubelet) 0.0    | exactly as long
-    90000 | 3599   | exact   | within_limit (kubelet) 1.0    | shorter
-    3     | -      | exact   | maximum_age (kubelet) None    | never used is old
-    3     | -      | guarded | too_young (guard) 117.0       | not to us
-    120   | -      | guarded | within_limit (guard) 3480.0   | from its detection
-    3600  | -      | guarded | within_limit (guard) 0.0      | exactly so long
-    3601  | -      | guarded | maximum_age (kubelet) None    | by both readings
-    60    | 1      | guarded | too_young (kubelet) 60.0      | the kubelet keeps it too
-    60    | 1      | exact   | within_limit (kubelet) 3599.0 | no minimum age
-    7199  | 3601   | old     | too_young (guard) 1.0         | a longer minimum age
-    7200  | 3601   | old     | maximum_age (kubelet) None    | is inclusive
-""")
-def test_an_image_goes_for_its_age(known: float, unused: str, mode: str, expected: str) -> None:
-    """So many seconds since its detection and its last use, by a maximum age of an hour; and how
-    long it still has to wait. Exactly as the kubelet, or with our guards on age."""
-    policy = ImageGCPolicy(min_age_seconds=7200.0 if mode == "old" else 120.0, max_age_seconds=3600)
-    now = 100_000.0
-    record = ImageRecord(now - known, None if unused == "-" else now - float(unused))
-    alone = Listing((UNUSED,), sandbox_image_references=KNOWN)
-    made = plan_maximum_age(
-        alone, {UNUSED.id: record}, policy, now=now, started_at=0.0, exact=mode == "exact"
-    )
-    (verdict,) = (*made.remove, *made.keep)
-    assert f"{verdict.reason} ({verdict.rule}) {verdict.eligible_in_seconds}" == expected
 
 
 # ---- any node
@@ -526,15 +516,12 @@ PLANNED = Verdict(Kind.IMAGE, image_id(1), image_id(1), Action.REMOVE, Reason.UN
 TOO_OLD_SECONDS = 0.3  # after which a list is not used any more
 
 
-class Node:
+class Node(BeginningPods):
     """A runtime in memory with ten unused images of one repository, of which the first is the
     oldest, and two pods that have run for an hour."""
 
     def __init__(self, **slow: float) -> None:
-        self.clock = SteppedClock(at=50.0)
-        self.runtime = MemoryRuntime(self.clock)
-        self.pods = MemoryPods()
-        self.made = 0
+        super().__init__()
         for uid in ("uid-old", "uid-touched"):
             self.runs(uid, "init")
         self.clock.step(3600.0)
@@ -557,20 +544,11 @@ class Node:
     def runs(self, uid: str, name: str, number: int = 2) -> None:
         """The directories of a pod and of its container, and then a container of an image, are
         made."""
-        self.pods.begun.setdefault(uid, self.clock.wall())
-        self.pods.begun_containers[uid, name] = self.clock.wall()
-        self.made += 1
-        now_ns = int(self.clock.wall() * 1e9)
-        made = container(
-            f"c{self.made}",
-            attempt=1,
-            references=(f"app.test/app:{number}",),
-            sandbox_id=f"of {uid}",
-        )
-        self.runtime.hold(made._replace(pod_uid=uid, name=name, created_at_ns=now_ns))
-        if f"of {uid}" not in self.runtime.sandboxes:
-            of_it = sandbox(f"of {uid}", state=PodSandboxState.READY)
-            self.runtime.hold(of_it._replace(pod_uid=uid, created_at_ns=now_ns))
+        new = uid not in self.pods.begun
+        self.happen(f"directory/{uid} empty/{uid} {name}/{uid}" if new else f"{name}/{uid}")
+        of: dict[str, Any] = {"pod_uid": uid, "name": name, "sandbox_id": f"of {uid}"}
+        references = (f"app.test/app:{number}",)
+        self.lists(f"c{len(self.runtime.containers)}", image_references=references, **of)
 
     def removed(self, hold_off_seconds: float = 0.0) -> dict[int, Result | None]:
         """How the removals of a pass over all unused images end, by their numbers."""

@@ -25,7 +25,7 @@ from reclaim.containers.plan import (
     plan_log_symlinks,
     plan_pod_logs,
 )
-from reclaim.evidence.states import PodState, PodStates, Why, distrust
+from reclaim.evidence.states import PodStates, Why, distrust
 from reclaim.function import Ready, Refused
 from reclaim.functions.unused_containers import (
     DanglingLogSymlinks,
@@ -260,14 +260,6 @@ GONE = Refused(result=Result.ALREADY_GONE)
 Stage = LogDirectories | DanglingLogSymlinks
 
 
-class KnownPods(MemoryPods):
-    """Pods of which the kubelet's list is known, so that its own rules apply."""
-
-    def pod_states(self) -> PodStates:
-        """All of them are listed."""
-        return PodStates(frozenset(self.uids), dict.fromkeys(self.uids, PodState()))
-
-
 class LogTree:
     """A log root with one pod that is gone and has one container, and the directory of symlinks; a
     runtime, and pods."""
@@ -297,8 +289,8 @@ class LogTree:
 
     def symlinks(self, *, known: bool = False) -> DanglingLogSymlinks:
         """The stage over log symlinks. `known`: by the kubelet's rules, without the guards."""
-        pods = KnownPods() if known else self.pods
-        context = context_of(self.runtime, self.clock, pods, log_paths=self.paths)
+        self.pods.listed = known
+        context = context_of(self.runtime, self.clock, self.pods, log_paths=self.paths)
         return DanglingLogSymlinks(context, self.paths.container_logs_dir)
 
     def dead(self, stage: Stage) -> tuple[Verdict, Stage]:

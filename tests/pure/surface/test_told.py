@@ -68,6 +68,7 @@ from signals.types import KUBELET_SIGNALS, FilesystemIdentity, Signal, SignalObs
 from tests.expected import expect
 from tests.pages import DOCS, words
 from tests.pure.records.documents import a_pass
+from tests.pure.records.documents import outcome as one_outcome
 from tests.pure.values import (
     GIB,
     MIB,
@@ -93,24 +94,15 @@ EXPECTED = Path(__file__).with_name("expected")
 
 def a_dry_run() -> Pass:
     """A pass that would remove two images."""
-    verdicts = [
-        Verdict(Kind.IMAGE, name, f"registry.example/{name}:1", Action.REMOVE, Reason.UNUSED)
-        for name in "ab"
-    ]
-    planned = tuple(Outcome(verdict, Result.PLANNED) for verdict in verdicts)
-    reason = "would remove 2 objects"
-    function = ReclaimResult("DeleteUnusedImages", planned)
+    planned = tuple(one_outcome(number, result=Result.PLANNED) for number in (1, 2))
+    function, reason = ReclaimResult("DeleteUnusedImages", planned), "would remove 2 objects"
     return a_pass(function, id="1", started_wall=0.0, result=PassResult.DRY_RUN, reason=reason)
 
 
 def relieved(signal: Signal, seconds: float | None, *kinds: str, trigger: Trigger) -> Pass:
     """A pass that removed one object of each kind because of this signal, and was enough."""
-    outcomes = tuple(
-        Outcome(Verdict(kind, kind, f"{kind}-1", Action.REMOVE, Reason.UNUSED), Result.REMOVED)
-        for kind in kinds
-    )
     return a_pass(
-        ReclaimResult("DeleteUnusedImages", outcomes),
+        ReclaimResult("f", tuple(one_outcome(1, f"{kind}-1", kind=kind) for kind in kinds)),
         met=threshold(signal, "10%"),
         id=f"a{len(kinds)}",
         trigger=trigger,
