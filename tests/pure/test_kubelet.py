@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.configuration.effective import load
-from eviction.configuration.kubelet import API_VERSION, KIND, read_kubelet_configuration
+from eviction.configuration.kubelet import kubelet_configuration
 from eviction.engine.node import policies_of
 from eviction.wording.configuration_warnings import configuration_warnings, kubelet_findings
 from reclaim.cri.status import CallError, Code
@@ -57,6 +57,7 @@ from reclaim.types import (
     PodSandboxState,
 )
 from tests.pods_wire import POD, message, pods_answer, sized
+from tests.pure.configuration.test_told import KUBELETS
 from tests.pure.evidence.test_pod_list import (
     DELETED,
     ENDED,
@@ -312,6 +313,11 @@ def at_once(read):  # type: ignore[no-untyped-def] # as generic as what it stand
     return read()
 
 
+def name_of(image: str) -> str:
+    """Of a file about an image."""
+    return f"sha256-{hashlib.sha256(image.encode()).hexdigest()}"
+
+
 class Kubelet:
     """A root directory as a kubelet since 1.35 keeps it."""
 
@@ -323,24 +329,17 @@ class Kubelet:
         for directory in (self.pulled, self.pulling):
             directory.mkdir(parents=True, mode=0o700)
 
-    def records(self, reference: str, at: float = NOW, version: str = "v1beta1") -> Path:
-        """It has pulled an image."""
-        credentials = {"registry.example/app": {"nodePodsAccessible": True}}
-        fields = {"imageRef": reference, "credentialMapping": credentials}
-        path = self._written(self.pulled, reference, version, kind="ImagePulledRecord", **fields)
+    def records(self, reference: str, at: float = NOW) -> Path:
+        """It has pulled an image. Nothing of the record but its name is read."""
+        path = self.pulled / name_of(reference)
+        path.touch()
         os.utime(path, (at, at))
         return path
 
     def begins(self, pods_image: str) -> Path:
         """It is going to pull an image."""
-        return self._written(self.pulling, pods_image, kind="ImagePullIntent", image=pods_image)
-
-    def _written(
-        self, directory: Path, of: str, version: str = "v1beta1", **fields: object
-    ) -> Path:
-        path = directory / f"sha256-{hashlib.sha256(of.encode()).hexdigest()}"
-        head = {"apiVersion": f"kubelet.config.k8s.io/{version}"}
-        path.write_text(json.dumps(head | fields))
+        path = self.pulling / name_of(pods_image)
+        path.write_text(json.dumps({"kind": "ImagePullIntent", "image": pods_image}))
         return path
 
     def read(self, *containers: Container) -> PullRecords:
@@ -368,13 +367,13 @@ def runs(one: Image, made_at: float) -> Container:
                                                                                                  | registry.example/app@sha256:dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd
 """)
 def test_what_has_a_record_was_pulled(kubelet: Kubelet, records: str, begins: str) -> None:
-    """By id, digest or name, as the runtime answers to a pull, whatever the version, also where it
-    is being written. A pull that has begun counts: its record may not be there yet."""
+    """By id, digest or name, as the runtime answers to a pull, also where it is being written. A pull
+    that has begun counts: its record may not be there yet."""
     if begins:
         kubelet.begins(begins)
         assert kubelet.read().pulled(APP, NEVER) is True
-    for version in ("v1alpha1", "v1beta1") if records else ():
-        path = kubelet.records(records, version=version)
+    if records:
+        path = kubelet.records(records)
         assert kubelet.read().pulled(APP) is True
         path.rename(f"{path}.tmp")
         assert kubelet.read().pulled(APP) is True
@@ -472,16 +471,6 @@ def told(version: str) -> KubeletVersion:
     return KubeletVersion(version, "")
 
 
-def written(directory: Path, *files: str) -> tuple[str, str]:
-    """The kubelet's file and its directory of drop-ins with these fields."""
-    (directory / "conf.d").mkdir(parents=True)
-    for number, fields in enumerate(files):
-        name = f"conf.d/{number}.conf" if number else "config.yaml"
-        head = {"apiVersion": API_VERSION, "kind": KIND}
-        (directory / name).write_text(json.dumps(head | (yaml.safe_load(fields) or {})))
-    return str(directory / "config.yaml"), str(directory / "conf.d")
-
-
 @rows("""
     changed | file                                               | drop_ins                                           | before        | since
     null    |                                                    | evictionHard: {nodefs.available: null}             | 10% +defaults | - +defaults
@@ -497,14 +486,14 @@ def written(directory: Path, *files: str) -> tuple[str, str]:
             | maxPods: 50                                        | imageMinimumGCAge: null; maxPods: null             | 10% +defaults | 10% +defaults
 """)
 def test_the_thresholds_are_those_that_a_kubelet_of_this_version_has(
-    tmp_path: Path, changed: str, file: str, drop_ins: str, before: str, since: str
+    changed: str, file: str, drop_ins: str, before: str, since: str
 ) -> None:
     """`cmd/kubelet/app/server.go`: nodefs.available, if there is one, and whether the defaults are
     there, before a change and since. Only where a setting depends on it is the version of importance."""
-    paths = written(tmp_path, file, *filter(None, drop_ins.split("; ")))
+    written, *patches = (yaml.safe_load(each) or {} for each in (file, *drop_ins.split("; ")))
     change = CHANGES.get(changed)
     for minor in range(30, 38):
-        found = read_kubelet_configuration(*paths, version=told(f"1.{minor}.4"))
+        found = kubelet_configuration(written, "f", patches, version=told(f"1.{minor}.4"))
         marks = {str(one.signal): one.text() for one in found.thresholds.thresholds}
         mark, _, defaults = (before if change and minor < change.since else since).partition(" +")
         expected = DEFAULTS if defaults else {}
@@ -549,10 +538,9 @@ def test_the_version_is_read_from_the_metrics(version: str) -> None:
 def test_an_unknown_version_is_told_where_a_setting_depends_on_it(tmp_path: Path) -> None:
     """As a warning with both changes; not if the kubelet told it, or has the same settings in any
     version."""
-    file, directory = written(tmp_path, f"{HARD}\n{MERGE}")
-    found = load(
-        None, {}, {"kubeletConfig": file, "kubeletConfigDir": directory, "kubeletEndpoint": ""}
-    )
+    file = tmp_path / "config.yaml"
+    file.write_text(f"{KUBELETS}{HARD}\n{MERGE}")
+    found = load(None, {}, {"kubeletConfig": str(file), "kubeletEndpoint": ""})
     assert (found.kubelet_version, len(found.thresholds)) == (NEWEST, 4)
     (warning,) = configuration_warnings(found)
     assert warning == (
@@ -561,5 +549,5 @@ def test_an_unknown_version_is_told_where_a_setting_depends_on_it(tmp_path: Path
         " not ignored; it is not asked; set kubeletEndpoint, for an identity that may get nodes/metrics"
     )
     assert not list(kubelet_findings(found.model_copy(update={"kubelet_version": told("1.36.0")})))
-    file, _ = written(tmp_path / "same", HARD)
-    assert not list(kubelet_findings(load(None, {}, {"kubeletConfig": file})))
+    file.write_text(KUBELETS + HARD)
+    assert not list(kubelet_findings(load(None, {}, {"kubeletConfig": str(file)})))

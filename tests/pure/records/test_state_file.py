@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -241,55 +242,28 @@ def test_nothing_to_save_creates_nothing_and_what_is_unchanged_is_written_once_a
         assert (path.stat().st_ino == first) is unchanged
 
 
-def put(path: Path, what: str) -> None:
-    """Something else in place of the file, beside a good one; or a good one in the wrong way."""
-    good = path.with_name("good.json")
-    saved(good)
-    match what:
-        case "a symlink":
-            path.symlink_to(good)
-        case "a pipe":
-            os.mkfifo(path)
-        case "a directory":
-            path.mkdir()
-        case "a terabyte":  # sparse; it costs no more than the 16 MiB that are allowed
-            path.touch(0o600)
-            os.truncate(path, 2**40)
-        case "below a symlink":
-            good.rename(path)
-            path.parent.rename(path.parent.with_name("elsewhere"))
-            path.parent.symlink_to("elsewhere")
-        case "below a file":
-            path.parent.rename(path.parent.with_name("elsewhere"))
-            path.parent.touch()
-        case "of another user":
-            good.rename(path)
-            os.chown(path, 65534, 65534)
-        case mode:
-            good.rename(path)
-            path.chmod(int(mode, 8))
-
-
 @rows("""
-    place           | problem                        | save
-    a symlink       | is not used:                   | not a regular file
-    a pipe          | not a regular file             | not a regular file
-    a directory     | is not used:                   | cannot be saved
-    below a symlink | is not used:                   | cannot be saved
-    below a file    | is not used:                   | cannot be saved
-    a terabyte      | it is no file of image records |
-    0620            | others may write it            |
-    0602            | others may write it            |
-    of another user | others may write it            |
+    commands                                                                         | problem                        | save               | what
+    ln -s good.json images.json                                                      | is not used:                   | not a regular file | a symlink
+    mkfifo images.json                                                               | not a regular file             | not a regular file | a pipe
+    mkdir images.json                                                                | is not used:                   | cannot be saved    | a directory
+    mv good.json images.json; cd ..; mv reclaimd elsewhere; ln -s elsewhere reclaimd | is not used:                   | cannot be saved    | below a symlink
+    cd ..; mv reclaimd elsewhere; touch reclaimd                                     | is not used:                   | cannot be saved    | below a file
+    umask 177; truncate -s 1T images.json                                            | it is no file of image records |                    | a terabyte, sparse
+    mv good.json images.json; chmod 620 images.json                                  | others may write it            |                    | its group may write it
+    mv good.json images.json; chmod 602 images.json                                  | others may write it            |                    | everybody may
+    mv good.json images.json; chown 65534:65534 images.json                          | others may write it            |                    | of another user
 """)
 def test_what_others_may_have_put_there_is_not_used(
-    path: Path, place: str, problem: str, save: str
+    path: Path, commands: str, problem: str, save: str
 ) -> None:
-    """Neither read nor followed, nor waited for; a user who can write it could make young images
-    seem old. What could not be saved is not taken for saved."""
-    if place == "of another user" and os.geteuid() != 0:
+    """Beside a good file. Neither read nor followed, nor waited for, and a terabyte costs no more
+    than the 16 MiB that are allowed; a user who can write it could make young images seem old. What
+    could not be saved is not taken for saved."""
+    if "chown" in commands and os.geteuid() != 0:
         pytest.skip("needs root to give a file away")
-    put(path, place)
+    saved(path.with_name("good.json"))
+    subprocess.run(["sh", "-ec", commands], cwd=path.parent, check=True)
     file = file_at(path)
     assert file.load().records == {}
     assert problem in file.load().problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
+import subprocess
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -398,12 +398,12 @@ class Host:
         file.restore(pause, self.told.append, again_seconds=0.01)
         return pause, file
 
-    def put(self, text: bytes, mode: int = 0o600) -> None:
+    def put(self, text: bytes) -> None:
         """A file of somebody's in its place, whole at once."""
         self.path.parent.mkdir(exist_ok=True)
         whole = self.path.with_name("whole")
         whole.write_bytes(text)
-        whole.chmod(mode)
+        whole.chmod(0o600)
         whole.rename(self.path)
 
 
@@ -473,22 +473,20 @@ def test_what_lies_in_its_place_may_be_a_pause_until_the_next_one(node: Host, te
     assert forgotten.paused() == ""
 
 
-@pytest.mark.parametrize("place", ["link", "fifo", "everybody's", "directory", "linked directory"])
+@rows("""
+    commands                                                                | what
+    mv images.json.pause kept; ln -s kept images.json.pause                 | a symbolic link to a pause
+    rm images.json.pause; mkfifo images.json.pause                          | a FIFO that nobody writes
+    chmod 666 images.json.pause                                             | a file that every user may write
+    rm images.json.pause; mkdir images.json.pause                           | a directory
+    cd ..; mv state elsewhere; ln -s elsewhere state                        | the state directory is a link
+""")
 def test_what_others_may_have_put_there_may_be_a_pause(
-    node: Host, tmp_path: Path, place: str
+    node: Host, tmp_path: Path, commands: str
 ) -> None:
-    """A symbolic link to a pause, a FIFO that nobody writes, a file that every user may write, a
-    directory; or the state directory is a link. `resume` ends it; so does its removal, without a
-    word to the daemon."""
-    elsewhere = tmp_path / "elsewhere"
-    node.put(KEPT, 0o666 if place == "everybody's" else 0o600)
-    if place == "linked directory":
-        node.path.parent.rename(elsewhere)
-        node.path.parent.symlink_to(elsewhere)
-    elif place != "everybody's":
-        node.path.rename(elsewhere)
-        make = {"link": lambda path: path.symlink_to(elsewhere), "fifo": os.mkfifo}
-        make.get(place, os.mkdir)(node.path)
+    """`resume` ends it; so does its removal, without a word to the daemon."""
+    node.put(KEPT)
+    subprocess.run(["sh", "-ec", commands], cwd=node.path.parent, check=True)
     pause, other = node.started()[0], node.started()[0]
     assert pause.pause_is_unknown()
     assert other.pause_left_seconds() == LONGEST
