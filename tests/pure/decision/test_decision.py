@@ -7,6 +7,7 @@ and `pkg/kubelet/eviction/helpers.go`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,7 @@ from signals.types import (
     SignalObservation,
     SignalObservations,
 )
+from tests.pages import DOCS
 from tests.pure.values import (
     GIB,
     MIB,
@@ -228,26 +230,17 @@ def test_containerfs_has_the_thresholds_of_the_filesystem_with_the_writable_laye
 
 # ---- rows
 
-# The kubelet's table, written out once more.
-KUBELETS_TABLE = """
-    signal                   single  dedicated-imagefs  split
-    nodefs.available         C,I     -                  C
-    nodefs.inodesFree        C,I     -                  C
-    imagefs.available        C,I     C,I                I
-    imagefs.inodesFree       C,I     C,I                I
-    containerfs.available    C,I     C,I                C
-    containerfs.inodesFree   C,I     C,I                C
-"""
-
 
 def test_the_table_has_a_cell_for_every_signal_in_every_layout() -> None:
     """6 signals in 3 layouts are 18 cells, none twice, none missing; each calls what the kubelet
-    calls. Source: `pkg/kubelet/eviction/helpers.go`, buildSignalToNodeReclaimFuncs."""
-    (_, *layouts), *rows = (line.split() for line in KUBELETS_TABLE.strip().splitlines())
-    assert [layouts, [name for name, *_ in rows]] == [[*FsLayout], [*KUBELET_SIGNALS]]
-    for name, *cells in rows:
-        found = [[SHORT[called] for called in row(Signal(name), layout)] for layout in FsLayout]
-        assert [",".join(each) or "-" for each in found] == cells
+    calls, as the page has it. Source: `pkg/kubelet/eviction/helpers.go`,
+    buildSignalToNodeReclaimFuncs."""
+    line = r"^\| `(\w+)\.available`, `\1\.inodesFree`" + r" \| ([CI, ]+|\(none\))" * 3 + r" \|$"
+    told = re.findall(line, (DOCS / "configuration.md").read_text(), re.MULTILINE)
+    assert [name for name, *_ in told] == [*KUBELET_ROLES]
+    for signal in KUBELET_SIGNALS:
+        cells = [[SHORT[called] for called in row(signal, layout)] for layout in FsLayout]
+        assert (signal.filesystem, *(", ".join(each) or "(none)" for each in cells)) in told
     assert set(RECLAIM_TABLE) == set(FsLayout)
     assert all(set(rows) == set(KUBELET_ROLES) for rows in RECLAIM_TABLE.values())
 

@@ -131,7 +131,6 @@ class Store(Stage):
             tuple(verdict_of(name, 10 * MIB if sized else None) for name in names)
         )
         self.plans = 0
-        self.sent: list[str] = []
         self.wrong: dict[str, list[str]] = {}  # with which object what goes wrong
         self.late_seconds = self.check_seconds = self.look_seconds = 0.0
         self.on: Callable[[str], object] = lambda _: None  # `check A`, `send A`
@@ -173,7 +172,6 @@ class Store(Stage):
 
     def remove(self, verdict: Verdict) -> bool:
         """The one call; whether there was such an object."""
-        self.sent.append(verdict.id)
         self.on(f"send {verdict.id}")
         self.clock.step(CALL_SECONDS)
         was_there, wrong = verdict.id in self.sizes, self.wrong.get(verdict.id, [])
