@@ -31,6 +31,7 @@ class CrowdedNode:
     app_image: str  # used by the running, the crashed and the dead pod
     init_image: str  # used only by a dead init container of a live pod
     unused_images: tuple[str, ...]
+    small_files_image: str  # one of the unused: 600 files
     running_containers: tuple[str, ...]
     init_container: str  # exited with 0 in the first running pod: its newest (and only) copy
     crashed_older: str  # attempt 0 of a pod that is alive
@@ -92,6 +93,7 @@ def build_crowded_node(node: RealNode, image_bytes: int = 3 * MIB) -> CrowdedNod
         app_image=app,
         init_image=init,
         unused_images=images,
+        small_files_image=images[SMALL_FILES_POSITION],
         running_containers=running,
         init_container=init_container,
         crashed_older=older,

@@ -320,11 +320,7 @@ def _where(fill: Mapping[str, Any]) -> str:
 def _cells(arm: str, fills: Sequence[Mapping[str, Any]]) -> list[str]:
     def both(name: str, worst: Callable[[list[float]], float] = max) -> str:
         values = [fill[name] for fill in fills if fill.get(name) is not None]
-        return (
-            f"{figure(statistics.median(values))} ({figure(worst(values))})"
-            if values
-            else "-"
-        )
+        return f"{figure(statistics.median(values))} ({figure(worst(values))})" if values else "-"
 
     return [
         arm,
