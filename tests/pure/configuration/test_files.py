@@ -1,25 +1,31 @@
-"""Which files are read, what those that are delivered say, and what no file may hold."""
+"""Which files are read, what those that are delivered say, and what no file may hold. The JSON
+Schema of the configuration accepts what the program accepts, and what is of a wrong type is refused
+by both, by the program in words of the file."""
 
 from __future__ import annotations
 
 import ast
-import contextlib
+import itertools
 import json
 import math
 import os
 import re
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from eviction.cli.commands import COMMANDS
 from eviction.cli.options import configuration_flags
 from eviction.cli.parser import command_of
+from eviction.configuration import file, kubelet
 from eviction.configuration.effective import ConfigurationError, load
 from eviction.configuration.file import FIELDS, GONE_FIELDS, ConfigurationFile
 from eviction.configuration.fingerprint import (
@@ -27,11 +33,26 @@ from eviction.configuration.fingerprint import (
     fingerprint_of,
     same_configuration,
 )
-from eviction.configuration.kubelet import read_kubelet_configuration
-from tests.mutations import TEXTS
+from eviction.configuration.kubelet import kubelet_configuration
+from eviction.configuration.models import Model
+from eviction.configuration.strict_yaml import parse_document, quoted
+from eviction.drill import scenario
+from eviction.drill.scenario import scenario_of
+from eviction.types import EvictionError
+from signals.quantity import (
+    DURATION_PATTERN,
+    PERCENTAGE_PATTERN,
+    QUANTITY_PATTERN,
+    QuantityError,
+    parse_duration,
+    parse_percentage,
+    parse_quantity,
+)
+from tests.mutations import TEXTS, mutations
 from tests.pure.configuration.test_told import KUBELETS, OURS
 from tests.repository import ROOT
 from tests.rows import rows
+from tests.schemas import problems, schema_of, validator
 
 ANNOTATED, INSTALLED = ROOT / "config" / "all-fields.yaml", ROOT / "config" / "reclaimd.yaml"
 
@@ -132,29 +153,23 @@ def test_the_same_files_flags_and_endpoints_make_the_same_fingerprint(tmp_path: 
     link.symlink_to(file)
 
     def of(
-        path: object = file, directory: object = tmp_path, root: str | None = None, **variables: str
+        path: str | None = str(file), directory: str | None = str(tmp_path), **variables: str
     ) -> dict[str, Any]:
-        files = [None if each is None else str(each) for each in (path, directory)]
-        return fingerprint_of(files[0], files[1], {"root-dir": root}, environment=variables)
+        flags = {"root-dir": variables.pop("root", None)}
+        return fingerprint_of(path, directory, flags, environment=variables)
 
-    daemon, none = of(PATH="/bin"), of(None, None)
+    daemon = of(PATH="/bin")
     by_link = fingerprint_of(str(link), str(tmp_path), {}, environment={})
     assert daemon == by_link == of(CONTAINER_RUNTIME_ENDPOINT="")
-    others = [
-        of(directory=None),
-        of(root="/x"),
-        of(CONTAINER_RUNTIME_ENDPOINT="unix:///x"),
-        of(None, None, IMAGE_SERVICE_ENDPOINT="unix:///x"),
-    ]
-    assert same_configuration(none, others[-1])
+    others = [of(directory=None), of(root="/x"), of(CONTAINER_RUNTIME_ENDPOINT="unix:///x")]
+    others.append(of(None, None, IMAGE_SERVICE_ENDPOINT="unix:///x"))
+    assert same_configuration(of(None, None), others[-1])
     os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))
-    for other in (*others, of(), "text"):
-        assert not same_configuration(other, daemon)
-    assert same_configuration(daemon, daemon)
-    assert same_configuration({}, daemon)
-    assert not same_configuration(daemon, {})
+    told = [*others, of(), "text", {}, daemon]
+    same = [same_configuration(each, daemon) for each in told]
+    assert (same, same_configuration(daemon, {})) == ([False] * 6 + [True] * 2, False)
     with pytest.raises(FileNotFoundError):
-        of(tmp_path / "missing")
+        of(str(tmp_path / "missing"))
 
 
 # ---- what no file may hold
@@ -181,7 +196,7 @@ UNFIT = "must hold no NUL and no lone surrogate"
 @pytest.mark.parametrize("text", ["/x\0y", "/x\ud800y"], ids=["NUL", "lone surrogate"])
 def test_a_text_that_the_kernel_does_not_take_is_refused_by_name(tmp_path: Path, text: str) -> None:
     """Of any field, in a file and by a flag; of the kubelet's those that are read."""
-    file, kubelet = tmp_path / "c.yaml", tmp_path / "kubelet.yaml"
+    file = tmp_path / "c.yaml"
     values = dict.fromkeys((*OF_TEXT, "kubeletConfig"), text) | {
         "keepImages": [text],
         "evictionHard": {"nodefs.available": text},
@@ -194,14 +209,10 @@ def test_a_text_that_the_kernel_does_not_take_is_refused_by_name(tmp_path: Path,
             assert name in str(refused.value)
             assert "\n" not in str(refused.value)
             str(refused.value).encode()
-    for name in ("podLogsDir", "containerRuntimeEndpoint", "imageServiceEndpoint", "clusterDomain"):
-        kubelet.write_text(f"{KUBELETS}{json.dumps({name: text})[1:-1]}\n")
-        with (
-            contextlib.nullcontext()
-            if name == "clusterDomain"
-            else pytest.raises(ConfigurationError, match=f"{name}: {UNFIT}")
-        ):
-            read_kubelet_configuration(str(kubelet))
+    for name in ("podLogsDir", "containerRuntimeEndpoint", "imageServiceEndpoint"):
+        with pytest.raises(ConfigurationError, match=f"{name}: {UNFIT}"):
+            kubelet_configuration({name: text}, "kubelet.yaml")
+    kubelet_configuration({"clusterDomain": text}, "kubelet.yaml")
 
 
 some_fields = st.sampled_from([*FIELDS])
@@ -278,3 +289,195 @@ def test_each_option_is_read() -> None:
     for command in COMMANDS:
         wanted = {action.dest for action in command_of(command)[0]._actions}
         assert wanted - by_commands - fields - given_is_enough == set(), command
+
+
+DEFAULTS = parse_document((ROOT / "config" / "all-fields.yaml").read_text(), "all-fields.yaml")
+WHOLE = DEFAULTS | parse_document(
+    """
+kubeletConfig: ""
+filesystems: [{name: buildcache, path: /var/lib/buildkit}]
+reclaimFunctions:
+- {name: prune, exec: [/bin/prune, x], frees: buildcache, user: root, plan: true, timeout: 30s, cooldown: 5m}
+- {name: ReleaseBallast, file: /var/lib/ballast, size: 1Gi}
+- {name: DeleteRotatedLogs, keep: 1}
+- {name: CollectContainerdGarbage}
+reclaimTable:
+  nodefs.available: [DeleteUnusedImages, {function: ReleaseBallast, below: 3%}]
+  buildcache.available: [prune]
+evictionHard: {nodefs.available: 15%, buildcache.available: 1Gi, memory.available: "1"}
+evictionSoft: {nodefs.available: 20%}
+evictionSoftGracePeriod: {nodefs.available: 1m30s}
+evictionMinimumReclaim: {nodefs.available: 2%}
+keepImages: [registry.example/app:1]
+""",
+    "whole",
+)
+
+
+def accepted(directory: Path, document: Any) -> tuple[bool, bool]:
+    """Whether the program, and whether the schema accepts a document."""
+    path = directory / "c.yaml"
+    path.write_text(json.dumps(document))  # JSON is YAML
+    by_schema = problems(validator("configuration"), document) == []
+    try:
+        load(str(path), {}, {})
+    except ConfigurationError:
+        return False, by_schema
+    return True, by_schema
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all examples of a property."""
+    return tmp_path_factory.mktemp("files")
+
+
+def test_every_field_has_its_default() -> None:
+    """Those of the model."""
+    schema = schema_of("configuration")
+    assert schema["properties"].keys() == FIELDS.keys()
+    for name, field in schema["properties"].items():
+        default = FIELDS[name].get_default(call_default_factory=True)
+        assert field.get("default", default) == default
+        assert "default" in field or default in ([], {})
+
+
+@given(mutations(WHOLE))
+def test_what_the_program_accepts_the_schema_accepts(directory: Path, document: Any) -> None:
+    """One small change of a file that has every field: the schema refuses nothing that the program
+    takes."""
+    assert accepted(directory, document) != (True, False)
+
+
+def test_a_file_says_what_it_is_to_both(directory: Path) -> None:
+    """Without apiVersion or kind, or with others, nothing is accepted."""
+    assert accepted(directory, WHOLE) == (True, True)
+    for name in ("apiVersion", "kind"):
+        rest = {key: value for key, value in WHOLE.items() if key != name}
+        for document in (rest, {**rest, name: "x"}, {**rest, name: None}):
+            assert accepted(directory, document) == (False, False)
+
+
+@given(st.one_of(st.sampled_from(TEXTS), st.text("0123456789.-+%KMGTPEkimnuµshe", max_size=10)))
+def test_the_forms_are_those_of_the_parsers(text: str) -> None:
+    """What a parser takes has the form of the schema. The other way round, a number may be too
+    large."""
+    for parse, pattern in (
+        (parse_quantity, QUANTITY_PATTERN),
+        (parse_percentage, PERCENTAGE_PATTERN),
+        (parse_duration, DURATION_PATTERN),
+    ):
+        duration, form = parse is parse_duration, re.fullmatch(pattern, text) is not None
+        try:
+            parse(text)
+        except QuantityError:
+            assert not form or len(text) > 10 or "e" in text.lower() or duration, text
+        else:
+            assert form or (text.startswith("-") and duration), text
+
+
+# ---- in words of the file
+
+WRONG = """null; -7; 1.5; true; x; '5'; []; [7]; [null]; {}; {a: null}; {a: [x]}; [{a: 1}]; [[x]];
+{nodefs.available: 7}; {nodefs.available: [{}]}; 99999999999999999999""".replace("\n", " ").split(
+    "; "
+)
+PYTHONS = re.compile(
+    r"\bNone\b|\bTrue\b|\bFalse\b|dictionary|[Ii]nput should|[Ii]nput was|instance of|Entry\b"
+    r"|valid (?:integer|boolean|list|string|number)|Fields\b|NoneType|_type\b|Value error|<class"
+    r"|\b(?:str|int|dict|tuple|float|bool)\b(?!\.)|unhashable|object has|\{'"
+)
+"""Words of Python's and of its library's."""
+SCENARIO = """
+name: small
+why: because
+node:
+    size: 64Mi
+    inodes: 4000
+    images: [{name: "a:1", size: 1Mi}]
+    evictionHard: {nodefs.available: 20%}
+pressure: [{grows: bytes, rate: 1Mi, amount: 1Mi}]
+expect: {}
+"""
+READERS: dict[str, tuple[ModuleType, str, Callable[[Any], object]]] = {
+    "flags": (file, 'kubeletConfig: ""', lambda document: load(None, {}, document)),
+    "kubelet": (kubelet, KUBELETS, lambda document: kubelet_configuration(document, "kubelet")),
+    "scenario": (scenario, SCENARIO, lambda document: scenario_of(document, "scenario")),
+}
+
+
+def of_wrong_type(model: type[Model], entry: Any) -> bool:
+    """Whether the model refuses it for the type of a value."""
+    try:
+        model.model_validate(entry)
+    except ValidationError as error:
+        return any(problem["type"] != "value_error" for problem in error.errors())
+    return False
+
+
+@rows("""
+    where    | kind                 | entry                                   | document                                       | least
+    flags    | ConfigurationFile    | {}                                      | ENTRY                                          | 400
+    flags    | FilesystemEntry      | {name: x, path: /x}                     | {filesystems: [ENTRY]}                         | 20
+    flags    | BoundedMargin        | {}                                      | {margin: ENTRY}                                | 20
+    flags    | FunctionEntry        | {name: f, exec: [/x], frees: nodefs}    | {reclaimFunctions: [ENTRY]}                    | 100
+    flags    | RowEntryText         | {function: DeleteUnusedImages}          | {reclaimTable: {nodefs.available: [ENTRY]}}    | 20
+    kubelet  | KubeletFields        | {}                                      | ENTRY                                          | 100
+    scenario | Scenario             | {}                                      | ENTRY                                          | 50
+    scenario | NodeSpec             | {size: 64Mi, inodes: 4000}              | {node: ENTRY}                                  | 50
+    scenario | Pressure             | {grows: bytes, rate: 1Mi, amount: 1Mi}  | {pressure: [ENTRY]}                            | 50
+    scenario | Expectation          | {}                                      | {expect: ENTRY}                                | 20
+    scenario | ConditionExpectation | {}                                      | {expect: {diskPressure: ENTRY}}                | 20
+""")
+def test_a_wrong_value_of_any_field_is_told_in_words_of_the_file(
+    where: str, kind: str, entry: dict[str, Any], document: str, least: int
+) -> None:
+    """Its name, the field, YAML's words for values: null, another type, a list in place of a map.
+    What Python or its library says of them does not come through; and what is of a wrong type is
+    refused by the schema of the configuration, too."""
+    module, base, read = READERS[where]
+    model, told = getattr(module, kind), 0
+    names = [field.alias or name for name, field in model.model_fields.items()]
+    read(yaml.safe_load(base))
+    for name, wrong in itertools.product(names, WRONG):
+        changed = {**entry, name: yaml.safe_load(wrong)}
+        fields = yaml.safe_load(document.replace("ENTRY", json.dumps(changed)))
+        try:
+            read({**yaml.safe_load(base), **fields})
+        except EvictionError as error:
+            told, sentence = told + 1, str(error)
+        else:
+            continue
+        assert sentence.startswith(where)
+        assert "\n" not in sentence
+        assert name in sentence or "is missing" in sentence
+        plain = re.sub(r"'[^']*'|\ba list\b|list of\b", "…", sentence.removeprefix(where))
+        assert not PYTHONS.search(plain), sentence
+        if where == "flags" and wrong != "null" and of_wrong_type(model, changed):
+            assert not validator("configuration").is_valid({**WHOLE, **fields}), changed
+    assert told > least
+
+
+def test_a_value_is_shown_as_it_would_be_written() -> None:
+    """In YAML's words, at most 60 characters of it."""
+    for shown in (r"['a', null, 1, true, 'yes']", r"{a: {b: false}}", r"{'a\n\x1b[31m': 1}"):
+        text = shown.replace("'", '"')
+        assert quoted(parse_document(f"value: {text}", "")["value"]) == shown
+    assert quoted("x" * 100) == "'" + "x" * 59 + "…"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_value_of_an_option_is_told_in_words(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For each option whose text is read: what is allowed, and what it was; no name of a function
+    or a type."""
+    parser, _ = command_of(command)
+    for action in parser._actions:
+        if action.type in (None, str):
+            continue
+        with pytest.raises(SystemExit):
+            parser.parse_args([*action.option_strings[-1:], ""])
+        sentence = capsys.readouterr().err.removesuffix(f" (see {parser.prog} --help)\n")
+        assert "invalid" not in sentence
+        assert sentence.endswith(", but it was ''") or "'' is not a " in sentence

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Mapping
+import subprocess
+from collections.abc import Collection, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +32,6 @@ from eviction.configuration.kubelet import (
 from eviction.configuration.kubelet_ways import (
     IdentityFiles,
     KubeletPlace,
-    KubeletWay,
     kubelet_ways,
 )
 from eviction.configuration.threshold_config import (
@@ -38,10 +39,9 @@ from eviction.configuration.threshold_config import (
     FieldError,
     parse_threshold_config,
 )
-from eviction.wording.configuration_warnings import configuration_warnings
 from reclaim.kubelet.client import InvalidEndpoint, KubeletEndpoint
 from signals.types import KUBELET_SIGNALS
-from tests.pure.configuration.test_told import KUBELETS, add_process
+from tests.pure.configuration.test_told import KUBELETS, TOLD, add_process, tell
 from tests.pure.values import GIB, MIB, value
 from tests.rows import rows
 
@@ -203,93 +203,43 @@ def test_documents_are_merged_as_json_merge_patches(documents: list[dict[str, An
         kubelet_configuration(merged(documents), "f")
 
 
+DROP_INS = r"""
+mkdir -p conf.d/50-site/deep.conf conf.d/9 other
+printf "$HEAD" >config.yaml
+minutes=0
+for file in \
+    conf.d/10.conf conf.d/50-site/1.conf conf.d/50-site/deep.conf/2.conf conf.d/50.conf \
+    other/99.conf one.yaml
+do
+    minutes=$((minutes + 1))
+    printf "${HEAD}imageMinimumGCAge: ${minutes}m\n" >$file
+done
+ln -s ../other conf.d/99-linked
+ln -s conf.d link
+ln -s other/99.conf one.conf
+"""
+
+
 def test_drop_ins_are_walked_as_by_go(tmp_path: Path) -> None:
     """`filepath.WalkDir`: in lexical order, entry by entry; a symlink is a file, also one to a
     directory, and the directory itself without a slash; a file is the only one, by its suffix."""
-    conf, other, file = tmp_path / "conf.d", tmp_path / "other", tmp_path / "config.yaml"
-    for directory in (conf / "50-site" / "deep.conf", conf / "9", other):
-        directory.mkdir(parents=True)
-    file.write_text(KUBELETS)
-    names = ["10.conf", "50-site/1.conf", "50-site/deep.conf/2.conf", "50.conf"]
-    for number, name in enumerate([*names, "../other/99.conf", "../one.yaml"]):
-        (conf / name).write_text(f"{KUBELETS}imageMinimumGCAge: {number + 1}m\n")
-    (conf / "99-linked").symlink_to(other)
-    (tmp_path / "link").symlink_to("conf.d")
-    (tmp_path / "one.conf").symlink_to("other/99.conf")
+    head = {**os.environ, "HEAD": KUBELETS}
+    subprocess.run(["sh", "-ec", DROP_INS], cwd=tmp_path, env=head, check=True)
 
     def age_by(drop_ins: str) -> object:
-        return read_kubelet_configuration(str(file), drop_ins).settings.get("imageMinimumGCAge")
+        file, drop_ins = f"{tmp_path}/config.yaml", f"{tmp_path}/{drop_ins}"
+        return read_kubelet_configuration(file, drop_ins).settings.get("imageMinimumGCAge")
 
-    assert [os.path.relpath(path, conf) for path in kubelets_drop_ins(str(conf))] == names
-    places = (
-        conf,
-        f"{tmp_path}/link",
-        f"{tmp_path}/link/",
-        f"{tmp_path}/one.conf",
-        other / "99.conf",
-        f"{tmp_path}/one.yaml",
-    )
-    assert [age_by(str(place)) for place in places] == ["4m", None, "4m", "5m", "5m", None]
-    (conf / "99.conf").symlink_to(other / "99.conf")
-    assert age_by(str(conf)) == "5m"
+    conf, names = tmp_path / "conf.d", "10.conf 50-site/1.conf 50-site/deep.conf/2.conf 50.conf"
+    walked = [os.path.relpath(path, conf) for path in kubelets_drop_ins(str(conf))]
+    assert walked == names.split()
+    places = "conf.d link link/ one.conf other/99.conf one.yaml"
+    assert [*map(age_by, places.split())] == ["4m", None, "4m", "5m", "5m", None]
+    (conf / "99.conf").symlink_to("../other/99.conf")
+    assert age_by("conf.d") == "5m"
 
 
 # ---- its process
-
-
-@rows("""
-    argument                 | other                              | why
-    --config=                | {uids: "1234\t1234\t1234\t1234"}   | it belongs to uid 1234
-    --config=                | {uids: "1234\t0\t0\t0"}            | it belongs to uid 1234
-    --config=                | {exe: /usr/bin/sudo}               | its executable is /usr/bin/sudo
-    --config=                | {pids: "100\t7"}                   | it runs in a PID namespace of its own
-    --config=                | {root: /proc}                      | it has another root directory
-    --config=x               | {cwd: ''}                          | x is relative to its working directory
-    --config=/nowhere/k.yaml | {}                                 | its /nowhere/k.yaml is not visible here
-    --config-dir=/nowhere    | {}                                 | its /nowhere is not visible here
-    --healthz-port=x         | {}                                 | its command line cannot be read
-""")
-def test_a_process_that_may_not_be_the_nodes_kubelet_is_left_alone(
-    tmp_path: Path, argument: str, other: dict[str, str], why: str
-) -> None:
-    """The usual file is taken instead, and without one the defaults are; it is said why."""
-    add_process(tmp_path, [argument], **{"cwd": "/", **other})
-    usual = tmp_path / "var/lib/kubelet/config.yaml"
-    usual.parent.mkdir(parents=True)
-    for begins, count in (
-        ("assuming the kubelet's default thresholds", 4),
-        (f"{usual} is assumed to be the kubelet's configuration", 1),
-    ):
-        found = load(None, {}, {}, root=str(tmp_path))
-        (warning,) = configuration_warnings(found)
-        assert warning.startswith(f"{begins}: process 100 is called kubelet")
-        assert why in warning
-        assert len(found.thresholds) == count
-        usual.write_text(KUBELETS + "evictionHard: {nodefs.available: 8%}\n")
-
-
-def test_of_what_is_called_kubelet_only_one_that_runs_counts(tmp_path: Path) -> None:
-    """Not another program, a script of that name, one that it has just forked, and one that has
-    ended in between."""
-    for pid, other in enumerate(
-        [
-            {"comm": "k3s-server", "exe": "/usr/bin/k3s", "argv0": "/usr/bin/k3s"},
-            {"argv0": "/bin/sh"},
-            {"comm": "kubelet-helper"},
-            {"argv0": "kubelet-helper"},
-        ]
-    ):
-        add_process(tmp_path, [], pid, **other)
-    (tmp_path / "proc" / "50").mkdir()
-    (tmp_path / "proc" / "50" / "comm").write_text("kubelet\n")
-    proc = str(tmp_path / "proc")
-    assert find_kubelet(proc) == (None, "")
-    add_process(tmp_path, ["--v=2"], exe="/opt/kubelet (deleted)")
-    add_process(tmp_path, [], 101, parent="100")
-    found, why = find_kubelet(proc)
-    assert (found is None, why) == (False, "")
-    add_process(tmp_path, [], 200)
-    assert find_kubelet(proc) == (None, "several kubelets run here: processes 100, 200")
 
 
 def test_a_process_that_hangs_or_is_hostile_does_not_hold_the_start(tmp_path: Path) -> None:
@@ -322,87 +272,35 @@ def test_flags_have_the_syntax_of_pflag(arguments: str, given: dict[str, list[st
 
 # ---- how it is asked for its pods
 
-
-class NodeFiles:
-    """The files of a node by which its kubelet is asked; `serving`: the kubelet's certificate."""
-
-    def __init__(self, directory: Path):
-        self.root = directory / "kubelet"
-        self.serving, self.own = (
-            self.root / "pki" / name for name in ("kubelet.crt", "kubelet-client-current.pem")
-        )
-        self.serving.parent.mkdir(parents=True)
-        self.token, self.certificate, self.key = (
-            directory / name for name in ("token", "client.crt", "client.key")
-        )
-
-    def ways(self, **fields: Any) -> list[KubeletWay]:
-        """The ways that the node has now."""
-        pairs = ((str(self.certificate), str(self.key)),)
-        files = IdentityFiles((str(self.token),), pairs, ())
-        return list(kubelet_ways(KubeletPlace(str(self.root), files=files, **fields)))
+FILES = ("token", "client.crt", "client.key")
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> NodeFiles:
-    """A node with all of them."""
-    made = NodeFiles(tmp_path)
-    for path in (made.serving, made.own, made.token, made.certificate, made.key):
-        path.write_text("text")
-    return made
+def test_a_kubelet_is_asked_by_the_ways_that_are_told(tmp_path: Path) -> None:
+    """In `told/ways.txt`: as whom, where, with which files, and by which certificate it is known;
+    or why not. `open`: a file that every user may write."""
 
+    def lines_of(number: int, story: str) -> Iterator[str]:
+        root = tmp_path / str(number)
+        (root / "pki").mkdir(parents=True)
+        for name in ("pki/kubelet.crt", "pki/kubelet-client-current.pem", *FILES):
+            (root / name).write_text("text")
+        fields = yaml.safe_load(story.replace("ROOT", str(root)))
+        if "open" in fields:
+            (root / fields.pop("open")).chmod(0o666)
+        if "missing" in fields:
+            (root / fields.pop("missing")).unlink()
+        token, *pair = (f"{root}/{name}" for name in FILES)
+        files = IdentityFiles((token,), ((pair[0], pair[1]),), ())
+        for way in kubelet_ways(KubeletPlace(str(root), files=files, **fields)):
+            one, how = way.endpoint, way.problem
+            if one is not None:
+                own = filter(None, (one.token_file, one.certificate_file, one.key_file))
+                how = (
+                    f"{one.url} with {' '.join(own) or 'nothing'}, by {' '.join(one.pinned_files)}"
+                )
+            yield f"{way.identity}: {how}".replace(f"{root}/", "")
 
-def test_all_identities_in_their_order(node: NodeFiles) -> None:
-    """Token, the node's certificates, each with its key, nobody; each where the kubelet is known
-    by its certificate."""
-    url, pinned = "https://127.0.0.1:10250", (str(node.serving),)
-    certificate = "the node's client certificate"
-    identities: list[tuple[str, dict[str, Any]]] = [
-        ("the service account's token", {"token_file": str(node.token)}),
-        (certificate, {"certificate_file": str(node.own)}),
-        (certificate, {"certificate_file": str(node.certificate), "key_file": str(node.key)}),
-        ("nobody", {}),
-    ]
-    assert [(way.identity.split(" /")[0], way.endpoint) for way in node.ways()] == [
-        (who, KubeletEndpoint(url, pinned_files=pinned, **files)) for who, files in identities
-    ]
-
-
-@pytest.mark.parametrize("which", ["serving", "token", "key", "own"])
-def test_a_file_that_others_may_write_is_not_used(node: NodeFiles, which: str) -> None:
-    """Who may write the kubelet's certificate could answer in its place."""
-    path: Path = getattr(node, which)
-    path.chmod(0o666)
-    (problem,) = [way.problem for way in node.ways() if way.endpoint is None]
-    assert f"{path} is not trusted: every user may write it (mode 0666)" in problem
-
-
-def test_without_the_kubelets_certificate_nothing_is_asked_over_https(node: NodeFiles) -> None:
-    """Whoever listens on the port would get the token: one way that is none, and it says which
-    files are missing; so where its own configuration has no address."""
-    assert {way.endpoint for way in node.ways(address="everywhere")} == {None}
-    node.serving.unlink()
-    (way,) = node.ways()
-    assert way.endpoint is None
-    assert (
-        f"there is no {node.root}/pki/kubelet-server-current.pem or {node.serving}" in way.problem
-    )
-
-
-@rows("""
-    listens     | url
-                | https://127.0.0.1:10260
-    0.0.0.0     | https://127.0.0.1:10260
-    ::          | https://[::1]:10260
-    192.0.2.7   | https://192.0.2.7:10260
-    2001:db8::7 | https://[2001:db8::7]:10260
-""")
-def test_the_kubelet_is_asked_where_it_listens(node: NodeFiles, listens: str, url: str) -> None:
-    """On all interfaces: at the loopback. `tlsCertFile` is what it shows."""
-    shown = (str(node.key),)
-    ways = node.ways(address=listens, port=10260, tls_cert_file=shown[0])
-    asked = [(way.endpoint.url, way.endpoint.pinned_files) for way in ways if way.endpoint]
-    assert set(asked) == {(url, shown)}
+    tell(TOLD / "ways.txt", lines_of)
 
 
 @rows("""
