@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from reclaim.cri.status import CallError, Code
-from reclaim.evidence.states import Distrust, PodDirectory, PodStates
+from reclaim.evidence.states import Distrust, PodDirectory, PodState, PodStates
 from reclaim.types import (
     NEVER,
     Container,
@@ -159,6 +159,7 @@ class MemoryPods:
 
     def __init__(self, *uids: str):
         self.uids = set(uids)
+        self.listed = False  # whether the kubelet's list is known, so that its own rules apply
         self.begun: dict[str, float] = {}
         self.begun_containers: dict[tuple[str, str], float] = {}
         self.named: frozenset[str] = frozenset()
@@ -168,7 +169,8 @@ class MemoryPods:
     def pod_states(self) -> PodStates:
         """Which pods exist now."""
         self.on_look()
-        return PodStates(frozenset(self.uids))
+        states = dict.fromkeys(self.uids, PodState()) if self.listed else None
+        return PodStates(frozenset(self.uids), states)
 
     def read(self) -> PodStates:
         """The same."""

@@ -13,7 +13,7 @@ import yaml
 from eviction.cli.doctor import lines
 from eviction.configuration.effective import Configuration, load
 from eviction.doctor import checks
-from eviction.doctor.checks import CHECKS, EARLIEST_WALL, examine
+from eviction.doctor.checks import CHECKS, examine
 from eviction.doctor.facts import Facts, Runtime
 from eviction.survey.filesystem_facts import filesystem_facts
 from eviction.survey.space import Cache
@@ -47,7 +47,6 @@ from tests.pure.values import (
 NODEFS, IMAGEFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS
 SIGNALS = (Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE)
 CACHE = Signal("buildcache.available")
-UNCOLLECTED = Cache("/var/lib/kubelet/pods/u1/volumes/kubernetes.io~empty-dir/hub", 12 * GIB, 1)
 STORES = "/var/lib/containerd/io.containerd.snapshotter.v1"
 KUBELET = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
 
@@ -103,26 +102,28 @@ IN_ORDER: dict[str, Any] = {
     "configuration": configured(),
     "observations": SEEN,
     "wall": NOW_NS / 1e9,
-    "filesystems": (),
-    "xfs_hints": {},
-    "caches": (),
-    "buildkitd": {},
     "runtime": RUNTIME,
-    "runtime_problem": "",
-    "endpoint": "/s",
     "socket": at_endpoint(0o660),
     "imagefs": f"{STORES}.overlayfs",
-    "snapshotters": {"overlayfs": 40, "native": 0},
-    "content_device": 1,
-    "function_problems": (),
-    "unwritable": {},
-    "symlinks": {},
-    "inotify_limit": 1024,
-    "inotify_used": 12,
-    "history_problem": "",
-    "daemon_problem": "",
-    "daemon": {},
-    "installed": True,
+    **yaml.safe_load("""
+        filesystems: []
+        xfs_hints: {}
+        caches: []
+        buildkitd: {}
+        runtime_problem: ""
+        endpoint: /s
+        snapshotters: {overlayfs: 40, native: 0}
+        content_device: 1
+        function_problems: []
+        unwritable: {}
+        symlinks: {}
+        inotify_limit: 1024
+        inotify_used: 12
+        history_problem: ""
+        daemon_problem: ""
+        daemon: {}
+        installed: true
+    """),
 }
 
 
@@ -147,8 +148,8 @@ def unknown(**fields: Any) -> Facts:
 
 def told(path: Path, what: dict[str, Any]) -> Facts:
     """A node in order but for what a table says: `seen` of both filesystems, `marks` that are in
-    force, what is `configured` of ours and of the `kubelet`, the `mount`, or `rows`; that images were
-    `side_loaded`, or why there are no records of pulls."""
+    force, what is `configured` of ours and of the `kubelet`, the `mount`, or `rows`; that images
+    were `side_loaded`, or why there are no records of pulls."""
     if "rows" in what:
         layout = {"layout": FsLayout(what["layout"])} if what.get("layout") else {}
         return with_rows(**{**what, **layout})
@@ -158,23 +159,31 @@ def told(path: Path, what: dict[str, Any]) -> Facts:
         path.write_text(yaml.safe_dump({**KUBELET, **fields.pop("kubelet")}))
         given["kubeletConfig"] = str(path)
     in_force = marks(*fields.pop("marks", ("15%", "15%")))
-    fields["configuration"] = configured(in_force, **given)
-    if "seen" in what:
-        amounts: dict[str, Any] = {
-            name: int(parse_quantity(str(each))) for name, each in fields.pop("seen").items()
-        }
-        fields["observations"] = seen(**amounts)
+    remark = {"kubelet_remark": fields.pop("remark")} if "remark" in what else {}
+    fields["configuration"] = configured(in_force, **given).model_copy(update=remark)
+    given = {name: int(parse_quantity(str(each))) for name, each in fields.pop("seen", {}).items()}
+    observed = seen(**given)
+    if "unavailable" in what:
+        role, problem = fields.pop("unavailable").split(": ")
+        gone = Unavailable(FilesystemRole(role), problem)
+        observed = observed._replace(unavailable=(gone,))
+    if "layout" in what:
+        observed = observed._replace(layout=FsLayout(fields.pop("layout")))
+    if observed != SEEN:
+        fields["observations"] = observed
     if "version" in what:
         fields["version"] = RuntimeVersion(*what["version"].split(" "))
     if "socket" in what:
         fields["socket"] = at_endpoint(*what["socket"])
     if "mount" in what:
         fields["filesystems"] = of_mount(*fields.pop("mount").split())
+    if "caches" in what:
+        fields["caches"] = [Cache(*each) for each in what["caches"]]
     if "no_records" in what:
         fields["pulls"] = PullRecords(problem=fields.pop("no_records"))
     if fields.pop("side_loaded", False):
         fields["records"] = SIDE_LOADED
-    return node(**fields)
+    return unknown(**fields) if fields.pop("unknown", False) else node(**fields)
 
 
 def holding(*references: str, age_seconds: float = 3600.0) -> Facts:
@@ -186,7 +195,8 @@ def holding(*references: str, age_seconds: float = 3600.0) -> Facts:
 def with_rows(
     rows: Mapping[str, list[str]], frees: str = "nodefs", mark: str = "", **observed: Any
 ) -> Facts:
-    """With a disk for a cache, these rows, and a program `prune`; `observed` replaces observations."""
+    """With a disk for a cache, these rows, and a program `prune`; `observed` replaces
+    observations."""
     configuration = configured(
         (*MARKS, threshold(CACHE, mark)) if mark else MARKS,
         filesystems=[{"name": "buildcache", "path": "/buildcache"}],
@@ -238,6 +248,18 @@ def test_a_sound_node_has_no_findings(tmp_path: Path) -> None:
 
 
 PLAIN = """
+the runtime is down: {unknown: true, runtime_problem: no connection}
+so is a reading, which has no finding of its own: {unknown: true, runtime_problem: no connection, unavailable: "imagefs: no connection"}
+a reading failed: {unavailable: "nodefs: no answer within 2 s"}
+no mark, and no runtime: {unknown: true, marks: []}
+a clock before any release: {unknown: true, wall: 1735689599}
+by the daemon: {daemon: {pod_directories: {why: exchanged, sentence: it was exchanged}}}
+nobody collects a cache: {caches: [["/var/lib/kubelet/pods/u1/volumes/kubernetes.io~empty-dir/hub", 12884901888, 1]]}
+several kubelets: {kubelet: {}, remark: several kubelets run here}
+several, and none is taken: {remark: several kubelets run here}
+a kubelet that gives up on split filesystems: {kubelet: &off {featureGates: {KubeletSeparateDiskGC: false}}, version: cri-o 1.36.0, layout: split}
+not where it sees no split: {kubelet: *off, version: cri-o 1.36.0}
+nor beside containerd: {kubelet: *off, layout: split}
 every user may connect: {socket: [0666]}
 another user owns the socket: {socket: [0600, 1000]}
 space comes late: {version: containerd 2.0.0}
@@ -298,48 +320,19 @@ all at once, the worst first: {unwritable: {/v: read-only}, inotify_limit: 128, 
 def nodes(path: Path) -> dict[str, Facts]:
     """What is wrong, risky or worth a note; one name for each, and where it is not by chance, why
     nothing else is said."""
-    another = told(path, {"kubelet": {}}).configuration
-    gate_off = told(path, {"kubelet": {"featureGates": {"KubeletSeparateDiskGC": False}}})
-    split = SEEN._replace(layout=FsLayout.SPLIT)
-    nodefs, imagefs = (
-        SEEN._replace(unavailable=(Unavailable(role, problem),))
-        for role, problem in ((NODEFS, "no answer within 2 s"), (IMAGEFS, "no connection"))
-    )
-    doubt = Distrust(Why.EXCHANGED, "it was exchanged")
-    several = {"kubelet_remark": "several kubelets run here"}
-    unseen = {"kubelet_remark": "no kubelet is seen"}
-    crio = RuntimeVersion("cri-o", "1.36.0")
-    beside_crio = gate_off._replace(runtime=RUNTIME._replace(version=crio))
+    unpinned, unseen = PAUSE._replace(pinned=False), {"kubelet_remark": "no kubelet is seen"}
     return {
-        "the runtime is down": unknown(runtime_problem="no connection"),
-        "so is a reading, which has no finding of its own": unknown(
-            observations=imagefs, runtime_problem="no connection"
-        ),
-        "a reading failed": node(observations=nodefs),
         "the sandbox image is not known": node(listing=Listing(), sandbox_image=None),
-        "it is not pinned": node(
-            listing=LISTING._replace(images=(PAUSE._replace(pinned=False), APP))
-        ),
+        "it is not pinned": node(listing=LISTING._replace(images=(unpinned, APP))),
         "it is not there": node(listing=Listing()),
         "an image cannot be told": holding(),
-        "no mark, and no runtime": unknown(configuration=configured(())),
         "records of images that have gone": node(pulls=OF_GONE_IMAGES),
-        "a clock before any release": unknown(wall=EARLIEST_WALL - 1.0),
         "a container of the future": holding(APP.id, age_seconds=-3600.0),
-        "directories are not believed": node(doubt=doubt),
-        "by the daemon": node(daemon={"pod_directories": doubt._asdict()}),
+        "no kubelet is seen": node(configuration=load(None, {}, {}).model_copy(update=unseen)),
+        "directories are not believed": node(doubt=Distrust(Why.EXCHANGED, "it was exchanged")),
         "XFS, while its options are not known": node(
             filesystems=of_mount(observations=seen("xfs"))
         ),
-        "nobody collects a cache": node(caches=(UNCOLLECTED,)),
-        "several kubelets": node(configuration=another.model_copy(update=several)),
-        "several, and none is taken": node(
-            configuration=another.model_copy(update={"kubelet": None, **several})
-        ),
-        "no kubelet is seen": node(configuration=load(None, {}, {}).model_copy(update=unseen)),
-        "a kubelet that gives up on split filesystems": beside_crio._replace(observations=split),
-        "not where it sees no split": beside_crio,
-        "nor beside containerd": gate_off._replace(observations=split),
         **{name: told(path, what) for name, what in yaml.safe_load(PLAIN).items()},
     }
 

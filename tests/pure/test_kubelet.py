@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.configuration.effective import load
-from eviction.configuration.kubelet import API_VERSION, KIND, read_kubelet_configuration
+from eviction.configuration.kubelet import kubelet_configuration
 from eviction.engine.node import policies_of
 from eviction.wording.configuration_warnings import configuration_warnings, kubelet_findings
 from reclaim.cri.status import CallError, Code
@@ -49,12 +49,15 @@ from reclaim.types import (
     NEVER,
     Container,
     ContainerState,
+    EventReason,
+    GCEvent,
     Image,
     Listing,
     PodSandbox,
     PodSandboxState,
 )
 from tests.pods_wire import POD, message, pods_answer, sized
+from tests.pure.configuration.test_told import KUBELETS
 from tests.pure.evidence.test_pod_list import (
     DELETED,
     ENDED,
@@ -82,14 +85,16 @@ class Node:
     """A kubelet's directories, and its answer to GET /pods: its pods, by UID and phase. It counts
     the requests."""
 
-    def __init__(self, directories: KubeletDirectories, **phases: str):
+    def __init__(self, root: Path, directories: str = "", **phases: str):
+        for uid in directories.split():
+            (root / "pods" / uid).mkdir(parents=True)
         self.clock = SteppedClock()
         self.phases = phases
         self.source, self.image = "api", ""
         self.failure: KubeletUnavailable | None = None
         self.body: bytes | None = None
         self.asked, self.takes = 0, 0.0
-        self.pods = KubeletPods(directories, self.clock, self.answer)
+        self.pods = KubeletPods(KubeletDirectories(str(root)), self.clock, self.answer)
 
     def fails(self, how: str) -> None:
         """From now on."""
@@ -122,23 +127,13 @@ class Node:
         return {one for images in self.pods.named_images(since).values() for one in images}
 
 
-@pytest.fixture
-def make_node(tmp_path: Path) -> Callable[..., Node]:
-    def make(directories: str, **phases: str) -> Node:
-        for uid in directories.split():
-            (tmp_path / "pods" / uid).mkdir(parents=True)
-        return Node(KubeletDirectories(str(tmp_path)), **phases)
-
-    return make
-
-
 def test_a_pod_is_gone_when_neither_source_has_it_and_terminated_as_the_list_says(
-    make_node: Callable[..., Node], tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    """It exists if it has a directory, or if only the list has it. Only the last observation counts;
-    right before a removal the directory is checked again, without a request, and an invalid UID is
-    never gone."""
-    node = make_node("web job leaving", web="Running", job="Succeeded", coming="Pending")
+    """It exists if it has a directory, or if only the list has it. Only the last observation
+    counts; right before a removal the directory is checked again, without a request, and an invalid
+    UID is never gone."""
+    node = Node(tmp_path, "web job leaving", web="Running", job="Succeeded", coming="Pending")
     states = node.observed()
     assert states.known
     assert node.pods.list_problem is None
@@ -154,11 +149,11 @@ def test_a_pod_is_gone_when_neither_source_has_it_and_terminated_as_the_list_say
 
 
 def test_by_the_list_of_a_kubelet_that_has_just_started_no_pod_is_gone(
-    make_node: Callable[..., Node],
+    tmp_path: Path,
 ) -> None:
     """It lists static pods only, nothing from the API server (k8s#112119): its sources are ready
     once one of those is listed, not with an empty list."""
-    node = make_node("static web", static="Running")
+    node = Node(tmp_path, "static web", static="Running")
     node.source = "file"
     for _ in range(2):
         states = node.observed()
@@ -172,12 +167,10 @@ def test_by_the_list_of_a_kubelet_that_has_just_started_no_pod_is_gone(
 
 
 @pytest.mark.parametrize("how", BODIES)
-def test_what_the_last_list_named_counts_while_none_can_be_had(
-    make_node: Callable[..., Node], tmp_path: Path, how: str
-) -> None:
-    """It only keeps images: for each pod as long as it has a directory, and until the next list. One
-    of two observations without an answer makes both unknown; the directories still count."""
-    node = make_node("web other", web="Succeeded", other="Pending")
+def test_what_the_last_list_named_counts_while_none_can_be_had(tmp_path: Path, how: str) -> None:
+    """It only keeps images: for each pod as long as it has a directory, and until the next list.
+    One of two observations without an answer makes both unknown; the directories still count."""
+    node = Node(tmp_path, "web other", web="Succeeded", other="Pending")
     node.image = "app:1"
     before = node.observed()
     assert node.named() == {"app:1"}
@@ -201,7 +194,7 @@ def test_what_the_last_list_named_counts_while_none_can_be_had(
 
 def test_without_directories_nothing_is_known(tmp_path: Path) -> None:
     """A root directory that is wrong or cannot be read: no request is sent."""
-    node = Node(KubeletDirectories(str(tmp_path)), job="Succeeded")
+    node = Node(tmp_path, job="Succeeded")
     assert node.observed() == PodStates(None, None)
     assert (node.asked, node.pods.gone("old")) == (0, False)
     assert "directory of pods cannot be read" in str(node.pods.list_problem)
@@ -214,10 +207,10 @@ def test_without_directories_nothing_is_known(tmp_path: Path) -> None:
     away    | 0     | 0       | 2     | at once
 """)
 def test_after_a_failure_the_next_request_waits_as_long_as_it_is_worth(
-    make_node: Callable[..., Node], how: str, takes: float, after: str, asked: str
+    tmp_path: Path, how: str, takes: float, after: str, asked: str
 ) -> None:
     """Meanwhile the state is unknown at once, with the same reason."""
-    node = make_node("job", job="Succeeded")
+    node = Node(tmp_path, "job", job="Succeeded")
     node.fails(how)
     node.takes = takes
     node.observed()
@@ -228,9 +221,9 @@ def test_after_a_failure_the_next_request_waits_as_long_as_it_is_worth(
         assert (node.pods.list_problem, node.asked) == (str(node.failure), int(count))
 
 
-def test_a_list_tells_for_a_second_what_specs_name(make_node: Callable[..., Node]) -> None:
+def test_a_list_tells_for_a_second_what_specs_name(tmp_path: Path) -> None:
     """Then it is read anew, and at once where it must be later than a given moment."""
-    node = make_node("web", web="Pending")
+    node = Node(tmp_path, "web", web="Pending")
     node.observed()
     node.image = "app:1"
     assert node.named() == set()
@@ -277,8 +270,8 @@ def pods() -> Iterator[dict[str, Any]]:
 
 
 def test_both_lists_say_the_same() -> None:
-    """States, images and the proof that the API server has delivered, whatever the pods are: of each
-    the encoder writes fields that the product does not know, too."""
+    """States, images and the proof that the API server has delivered, whatever the pods are: of
+    each the encoder writes fields that the product does not know, too."""
     for items in ([*pods()], *([item] for item in pods())):
         by_socket = parse_pod_list(pod_list_of(pods_answer(*items)))
         assert by_socket[:3] == parse_pod_list(listed(*items))[:3]
@@ -300,7 +293,8 @@ def test_what_is_no_whole_list_is_refused(at: int, body: bytes) -> None:
 
 
 def test_a_list_that_is_too_long_is_none() -> None:
-    """Its limit is a quarter of that of a body by HTTP, as a pod is shorter, and read in one piece."""
+    """Its limit is a quarter of that of a body by HTTP, as a pod is shorter, and read in one
+    piece."""
     with pytest.raises(CallError, match="longer than 16 MiB") as error:
         pod_list_of(sized(2, bytes(LARGEST_LIST_BYTES)))
     assert error.value.code is Code.RESOURCE_EXHAUSTED
@@ -320,6 +314,11 @@ def at_once(read):  # type: ignore[no-untyped-def] # as generic as what it stand
     return read()
 
 
+def name_of(image: str) -> str:
+    """Of a file about an image."""
+    return f"sha256-{hashlib.sha256(image.encode()).hexdigest()}"
+
+
 class Kubelet:
     """A root directory as a kubelet since 1.35 keeps it."""
 
@@ -331,24 +330,17 @@ class Kubelet:
         for directory in (self.pulled, self.pulling):
             directory.mkdir(parents=True, mode=0o700)
 
-    def records(self, reference: str, at: float = NOW, version: str = "v1beta1") -> Path:
-        """It has pulled an image."""
-        credentials = {"registry.example/app": {"nodePodsAccessible": True}}
-        fields = {"imageRef": reference, "credentialMapping": credentials}
-        path = self._written(self.pulled, reference, version, kind="ImagePulledRecord", **fields)
+    def records(self, reference: str, at: float = NOW) -> Path:
+        """It has pulled an image. Nothing of the record but its name is read."""
+        path = self.pulled / name_of(reference)
+        path.touch()
         os.utime(path, (at, at))
         return path
 
     def begins(self, pods_image: str) -> Path:
         """It is going to pull an image."""
-        return self._written(self.pulling, pods_image, kind="ImagePullIntent", image=pods_image)
-
-    def _written(
-        self, directory: Path, of: str, version: str = "v1beta1", **fields: object
-    ) -> Path:
-        path = directory / f"sha256-{hashlib.sha256(of.encode()).hexdigest()}"
-        head = {"apiVersion": f"kubelet.config.k8s.io/{version}"}
-        path.write_text(json.dumps(head | fields))
+        path = self.pulling / name_of(pods_image)
+        path.write_text(json.dumps({"kind": "ImagePullIntent", "image": pods_image}))
         return path
 
     def read(self, *containers: Container) -> PullRecords:
@@ -376,13 +368,13 @@ def runs(one: Image, made_at: float) -> Container:
                                                                                                  | registry.example/app@sha256:dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd
 """)
 def test_what_has_a_record_was_pulled(kubelet: Kubelet, records: str, begins: str) -> None:
-    """By id, digest or name, as the runtime answers to a pull, whatever the version, also where it
-    is being written. A pull that has begun counts: its record may not be there yet."""
+    """By id, digest or name, as the runtime answers to a pull, also where it is being written. A
+    pull that has begun counts: its record may not be there yet."""
     if begins:
         kubelet.begins(begins)
         assert kubelet.read().pulled(APP, NEVER) is True
-    for version in ("v1alpha1", "v1beta1") if records else ():
-        path = kubelet.records(records, version=version)
+    if records:
+        path = kubelet.records(records)
         assert kubelet.read().pulled(APP) is True
         path.rename(f"{path}.tmp")
         assert kubelet.read().pulled(APP) is True
@@ -480,16 +472,6 @@ def told(version: str) -> KubeletVersion:
     return KubeletVersion(version, "")
 
 
-def written(directory: Path, *files: str) -> tuple[str, str]:
-    """The kubelet's file and its directory of drop-ins with these fields."""
-    (directory / "conf.d").mkdir(parents=True)
-    for number, fields in enumerate(files):
-        name = f"conf.d/{number}.conf" if number else "config.yaml"
-        head = {"apiVersion": API_VERSION, "kind": KIND}
-        (directory / name).write_text(json.dumps(head | (yaml.safe_load(fields) or {})))
-    return str(directory / "config.yaml"), str(directory / "conf.d")
-
-
 @rows("""
     changed | file                                               | drop_ins                                           | before        | since
     null    |                                                    | evictionHard: {nodefs.available: null}             | 10% +defaults | - +defaults
@@ -505,14 +487,15 @@ def written(directory: Path, *files: str) -> tuple[str, str]:
             | maxPods: 50                                        | imageMinimumGCAge: null; maxPods: null             | 10% +defaults | 10% +defaults
 """)
 def test_the_thresholds_are_those_that_a_kubelet_of_this_version_has(
-    tmp_path: Path, changed: str, file: str, drop_ins: str, before: str, since: str
+    changed: str, file: str, drop_ins: str, before: str, since: str
 ) -> None:
     """`cmd/kubelet/app/server.go`: nodefs.available, if there is one, and whether the defaults are
-    there, before a change and since. Only where a setting depends on it is the version of importance."""
-    paths = written(tmp_path, file, *filter(None, drop_ins.split("; ")))
+    there, before a change and since. Only where a setting depends on it is the version of
+    importance."""
+    written, *patches = (yaml.safe_load(each) or {} for each in (file, *drop_ins.split("; ")))
     change = CHANGES.get(changed)
     for minor in range(30, 38):
-        found = read_kubelet_configuration(*paths, version=told(f"1.{minor}.4"))
+        found = kubelet_configuration(written, "f", patches, version=told(f"1.{minor}.4"))
         marks = {str(one.signal): one.text() for one in found.thresholds.thresholds}
         mark, _, defaults = (before if change and minor < change.since else since).partition(" +")
         expected = DEFAULTS if defaults else {}
@@ -529,15 +512,13 @@ def test_the_thresholds_are_those_that_a_kubelet_of_this_version_has(
 def test_the_event_of_too_little_freed_has_the_words_of_this_kubelet(
     version: str, text: str
 ) -> None:
-    """`pkg/kubelet/images/image_gc_manager.go`, GarbageCollect. A change holds from its minor release
-    on; what is no release of Kubernetes 1 counts as the newest."""
+    """`pkg/kubelet/images/image_gc_manager.go`, GarbageCollect. A change holds from its minor
+    release on; what is no release of Kubernetes 1 counts as the newest."""
     configuration = load(None, {}, {}).model_copy(update={"kubelet_version": told(version)})
     says_usage = policies_of(configuration).images.says_usage
-    event = not_enough_freed(SpaceDecision(91, 100, 7), 3, says_usage=says_usage)
-    assert event is not None
-    assert event.message == text
     told_too = {"usage_percent": 91, "capacity_bytes": 100, "target_bytes": 7, "freed_bytes": 3}
-    assert (event.reason, event.values) == ("FreeDiskSpaceFailed", told_too)
+    expected = GCEvent(EventReason.FREE_DISK_SPACE_FAILED, text, told_too)
+    assert not_enough_freed(SpaceDecision(91, 100, 7), 3, says_usage=says_usage) == expected
     for other in OTHERS.split(" "):
         assert told(other).has(SAYS_USAGE) is not other.startswith("1.34")
     assert (NEWEST.has(SAYS_USAGE), OLDEST.has(DROP_INS_REMOVE)) == (True, False)
@@ -559,10 +540,9 @@ def test_the_version_is_read_from_the_metrics(version: str) -> None:
 def test_an_unknown_version_is_told_where_a_setting_depends_on_it(tmp_path: Path) -> None:
     """As a warning with both changes; not if the kubelet told it, or has the same settings in any
     version."""
-    file, directory = written(tmp_path, f"{HARD}\n{MERGE}")
-    found = load(
-        None, {}, {"kubeletConfig": file, "kubeletConfigDir": directory, "kubeletEndpoint": ""}
-    )
+    file = tmp_path / "config.yaml"
+    file.write_text(f"{KUBELETS}{HARD}\n{MERGE}")
+    found = load(None, {}, {"kubeletConfig": str(file), "kubeletEndpoint": ""})
     assert (found.kubelet_version, len(found.thresholds)) == (NEWEST, 4)
     (warning,) = configuration_warnings(found)
     assert warning == (
@@ -571,5 +551,5 @@ def test_an_unknown_version_is_told_where_a_setting_depends_on_it(tmp_path: Path
         " not ignored; it is not asked; set kubeletEndpoint, for an identity that may get nodes/metrics"
     )
     assert not list(kubelet_findings(found.model_copy(update={"kubelet_version": told("1.36.0")})))
-    file, _ = written(tmp_path / "same", HARD)
-    assert not list(kubelet_findings(load(None, {}, {"kubeletConfig": file})))
+    file.write_text(KUBELETS + HARD)
+    assert not list(kubelet_findings(load(None, {}, {"kubeletConfig": str(file)})))

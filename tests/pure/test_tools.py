@@ -1,6 +1,6 @@
-"""The tests' own tools: a run with `HOUSE=1` is not green if tests were skipped that nothing allows to
-be; a mutant is one place of a module, which is a program all the same; of pages with commands and what
-they print: what counts as the same, and what is written in its place."""
+"""The tests' own tools: a run with `HOUSE=1` is not green if tests were skipped that nothing allows
+to be; a mutant is one place of a module, which is a program all the same; of pages with commands
+and what they print: what counts as the same, and what is written in its place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.console_pages import Step, masked, steps_of, with_outputs
+from tests.console_pages import Step, steps_of, with_outputs
 from tests.mutants import chosen, importers
 from tests.repository import ROOT
 from tests.rows import rows
@@ -133,37 +133,39 @@ def test_commands_are_read_with_what_they_are_shown_to_print(page: Path) -> None
 
 
 @rows("""
-    printed                                       | same
-    first of 7 / one / two / last, 4KiB           | yes
-    first of 7 / one / two / last,  4KiB          | yes
-    first of 7 / last, 4KiB                       |
-    second of 7 / one / last, 4KiB                |
-    first of 7 / one / last, 4KiB / beyond        |
-                                                  |
+    shown                          | printed                                        | same | what
+    first of 12 / … / last, 3.5MiB | first of 7 / one / two / last, 4KiB            | yes  | its ends
+    first of 12 / … / last, 3.5MiB | first of 7 / one / two / last,  4KiB           | yes  | in columns
+    first of 12 / … / last, 3.5MiB | first of 7 / last, 4KiB                        |      | one line at least is left out
+    first of 12 / … / last, 3.5MiB | second of 7 / one / last, 4KiB                 |      | another begin
+    first of 12 / … / last, 3.5MiB | first of 7 / one / last, 4KiB / beyond         |      | another end
+    first of 12 / … / last, 3.5MiB |                                                |      | nothing
+    head / … / b / c / … / tail    | head / a / b / c / d / tail                    | yes  | lines between two marks
+    head / … / b / c / … / tail    | head / a / x / b / c / d / tail                | yes  | anywhere
+    head / … / b / c / … / tail    | head / a / b / x / c / d / tail                |      | following each other
+    head / … / b / c / … / tail    | head / a / c / b / d / tail                    |      | in their order
+    head / … / b / c / … / tail    | head / b / c / d / tail                        |      | with a line before them
+    head / … / b / c / … / tail    | head / a / b / c / tail                        |      | and one after them
+    head / … / b / c / … / tail    | head / a / b / c / d                           |      | another end
+    head / … / b / c / … / tail    | head / tail                                    |      | none of them
+    NOTHING                        | NOTHING                                        | yes  | no line
+    NOTHING                        | a line                                         |      | a line in place of none
+    NOTHING                        |                                                |      | an empty line, too
+    2026-11-23T03:04:26Z  12.5MiB  | 2027-01-02T13:14:15Z 7B                        | yes  | times and amounts
+    pod 6e1b7a4e-8f0c-5c0a-9d58-0c2fd1a3a111 | pod 11111111-2222-3333-4444-555555555555 | yes | UIDs
+    sha256:0123456789abcdef        | sha256:fedcba9876543210                        | yes  | digests
+    reclaimd-0.1.0-linux_x86_64-cp311.tar.gz | reclaimd-0.2.0-linux_aarch64-cp313.tar.gz | yes | platforms
+    took 12ms                      | took 1m3.5s                                    | yes  | durations
+    removed 1 object  interval     | removed 12 objects  watch                      | yes  | what a pass was begun by
+    removed 2 images               | removed 2 containers                           |      | another word
+    imagefs.available              | imagefs.inodesFree                             |      | another signal
+    DiskFull                       | Diskfull                                       |      | another case
 """)
-def test_a_shortened_output_is_compared_by_its_ends(page: Path, printed: str, same: bool) -> None:
-    """The lines before `…` are the first, those after it the last, and `…`
-    stands for one at least.
-    """
-    assert steps_of(page)[0].is_what_was(printed.split(" / ")) is same
-
-
-@rows("""
-    printed             | same
-    head a b c d tail   | yes
-    head a x b c d tail | yes
-    head a b x c d tail |
-    head a c b d tail   |
-    head b c d tail     |
-    head a b c tail     |
-    head a b c d        |
-    head tail           |
-                        |
-""")
-def test_lines_between_two_marks_follow_each_other(printed: str, same: bool) -> None:
-    """Somewhere between the first and the last, with one line at least before and after them."""
-    step = Step("# ", "look", ("head", "…", "b", "c", "…", "tail"))
-    assert step.is_what_was(printed.split()) is same
+def test_an_output_is_compared_by_what_is_shown_of_it(shown: str, printed: str, same: bool) -> None:
+    """What stands before `…` is the first, what stands behind it the last, and `…` is one line at
+    least. What varies from run to run is masked; another word is another output."""
+    lines, others = ((each.split(" / ") if each != "NOTHING" else []) for each in (shown, printed))
+    assert Step("# ", "look", tuple(lines)).is_what_was(others) is same
 
 
 def test_lines_between_two_marks_are_written_anew() -> None:
@@ -172,30 +174,6 @@ def test_lines_between_two_marks_are_written_anew() -> None:
     assert step.shortened(["a", "item 2", "new", "b"]) == ("…", "item 2", "new", "…")
     with pytest.raises(ValueError, match="look does not print: item 1"):
         step.shortened(["a", "b", "c"])
-
-
-def test_a_command_that_is_shown_to_print_nothing_prints_nothing(page: Path) -> None:
-    """Neither words nor an empty line."""
-    assert not any(steps_of(page)[1].is_what_was([line]) for line in ("a line", ""))
-
-
-@rows("""
-    one                                        | other                                      | same
-    2026-11-23T03:04:26Z  12.5MiB              | 2027-01-02T13:14:15Z 7B                    | yes
-    pod 6e1b7a4e-8f0c-5c0a-9d58-0c2fd1a3a111   | pod 11111111-2222-3333-4444-555555555555   | yes
-    sha256:0123456789abcdef                    | sha256:fedcba9876543210                    | yes
-    reclaimd-0.1.0-linux_x86_64-cp311.tar.gz   | reclaimd-0.2.0-linux_aarch64-cp313.tar.gz  | yes
-    took 12ms                                  | took 1m3.5s                                | yes
-    removed 1 object  interval                 | removed 12 objects  watch                  | yes
-    removed 2 images                           | removed 2 containers                       |
-    imagefs.available                          | imagefs.inodesFree                         |
-    DiskFull                                   | Diskfull                                   |
-""")
-def test_amounts_times_ids_and_platforms_are_masked_and_no_words(
-    one: str, other: str, same: bool
-) -> None:
-    """What varies from run to run; another word is another output."""
-    assert (masked(one) == masked(other)) is same
 
 
 def test_a_page_is_written_anew_as_short_as_it_was(page: Path) -> None:

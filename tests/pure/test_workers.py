@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -41,18 +43,6 @@ def test_a_thread_that_does_not_start_is_a_sentence_and_nothing_stays_behind() -
     workers.close()
 
 
-def test_more_tasks_than_threads_are_refused_until_their_number_is_raised() -> None:
-    """None waits behind one that hangs. A reload may allow more removals side by side."""
-    workers, let_go = Workers("tests", 1), threading.Event()
-    workers.run(let_go.wait)
-    with pytest.raises(NoThread, match=r"^no thread is free for tests: all 1 are at work$"):
-        workers.run(let_go.wait)
-    workers.limit = 2
-    workers.run(let_go.wait)
-    let_go.set()
-    workers.close()
-
-
 def test_a_defect_in_a_task_leaves_its_thread_for_the_next_one() -> None:
     """With one thread."""
     workers, done = Workers("tests", 1), threading.Event()
@@ -79,6 +69,17 @@ class Hanging:
         assert self.let_go.wait(60.0)
         return "read"
 
+    def is_read_by(self, reader: Callable[[Callable[[], str]], str]) -> bool:
+        """Whether it is read anew once it is let go."""
+        self.let_go.set()
+
+        def is_read() -> bool:
+            with suppress(ReadingHangs, OSError):
+                return reader(self.read) == "read"
+            return False
+
+        return came_true(is_read)
+
 
 @pytest.mark.regression
 def test_a_reading_that_hangs_is_left_behind_and_not_begun_again() -> None:
@@ -92,14 +93,7 @@ def test_a_reading_that_hangs_is_left_behind_and_not_begun_again() -> None:
     assert another(lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         another(lambda: 1 // 0)
-    hanging.let_go.set()
-
-    def is_read() -> bool:
-        with contextlib.suppress(ReadingHangs):
-            return reader(hanging.read) == "read"
-        return False
-
-    assert came_true(is_read)
+    assert hanging.is_read_by(reader)
     workers.close()
 
 
@@ -112,11 +106,4 @@ def test_while_a_look_at_a_file_hangs_no_other_look_at_it_takes_a_thread() -> No
             in_time(hanging.read, 0.05, of="/hung/file")
     assert hanging.times == 1
     assert in_time(lambda: 7, of="/another/file") == 7
-    hanging.let_go.set()
-
-    def is_read() -> bool:
-        with contextlib.suppress(OSError):
-            return in_time(hanging.read, of="/hung/file") == "read"
-        return False
-
-    assert came_true(is_read)
+    assert hanging.is_read_by(partial(in_time, of="/hung/file"))

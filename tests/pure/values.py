@@ -1,11 +1,16 @@
-"""The values of the pure tests: stepped clocks, observations of a node, listed objects."""
+"""The values of the pure tests: stepped clocks, observations of a node, listed objects; and
+something that another thread does in the middle of something else, at a given step, without
+chance."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
 
+import yaml
+
 from eviction.types import Threshold, ThresholdValue
+from reclaim.evidence.states import PodState, PodStates
 from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState
 from signals.interval import Fall, FillRate
 from signals.quantity import parse_percentage, parse_quantity
@@ -175,9 +180,74 @@ def sandbox(
     )
 
 
+def pods_known(uid: str) -> dict[str, PodStates]:
+    """What may be known of a pod, by a word: whether it has a directory (null: that cannot be
+    read), and what the kubelet lists of it (null: there is no list)."""
+    known = """
+        alive: [[], {POD: {}}]
+        terminated: [[], {POD: {terminated: true}}]
+        static: [[], {POD: {terminated: true, static: true}}]
+        deleted: [[], {POD: {deleted: true}}]
+        over: [[], {POD: {deleted: true, terminated: true}}]
+        evicted: [[], {POD: {evicted: true}}]
+        not-ready: [[], {POD: {evicted: true}}]
+        unlisted: [[], {}]
+        unlisted-present: [[POD], {}]
+        absent: [[], null]
+        present: [[POD], null]
+        unreadable: [null, null]
+    """
+    return {
+        word: PodStates(
+            None if present is None else frozenset(present),
+            None if listed is None else {pod: PodState(**told) for pod, told in listed.items()},
+            sources_ready=word != "not-ready",
+        )
+        for word, (present, listed) in yaml.safe_load(known.replace("POD", uid)).items()
+    }
+
+
 def on_new_thread(serve: Callable[[], None]) -> None:
     """Serves on a thread of its own, as a pool of the node does.
 
     Raises RuntimeError if none can be started.
     """
     threading.Thread(target=serve, name="statvfs", daemon=True).start()
+
+
+MOMENT_SECONDS = 0.1
+
+
+class Interruption:
+    """Calls `do` once, on a thread of its own, at the step at which `come` is called. What is going
+    on there continues when that has ended, or, if it holds a lock that keeps the other thread out,
+    after a moment; `join` waits for it."""
+
+    def __init__(self, do: Callable[[], object]):
+        self._thread: threading.Thread | None = None
+        self._do = do
+
+    def come(self) -> None:
+        """It is that step."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._do, daemon=True)
+            self._thread.start()
+            self._thread.join(MOMENT_SECONDS)
+
+    def join(self) -> None:
+        """It must have come; waits for its end."""
+        assert self._thread is not None
+        self._thread.join(60.0)
+        assert not self._thread.is_alive()
+
+
+class InterruptedClock(SteppedClock):
+    """A clock whose next reader is interrupted by `interruption`."""
+
+    interruption: Interruption | None = None
+
+    def monotonic(self) -> float:
+        """The stepped time, after the interruption."""
+        if self.interruption is not None:
+            self.interruption.come()
+        return super().monotonic()

@@ -27,11 +27,11 @@ from eviction.records.json_shapes import to_json
 from eviction.records.passes import Pass, Trigger
 from eviction.surface.daemon import Status
 from manual import options_of
-from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result
 from schemas import PRINTED
 from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout
 from tests.expected import expect
-from tests.pure.records.documents import a_pass
+from tests.pure.records.documents import a_pass, outcome
 from tests.pure.values import GIB, MIB
 from tests.reclaimd_process import reclaimd_here
 from tests.repository import ROOT
@@ -179,16 +179,12 @@ def test_the_screen_fits_the_terminal_and_keeps_state_and_signals(width: int, he
 
 def planned(kept: int, **foretold: Any) -> Pass:
     """A plan in which one image may go, and so many containers and two images stay."""
-    gone = Verdict(Kind.IMAGE, "sha256:1", "old:1", Action.REMOVE, Reason.UNUSED, size_bytes=MIB)
-    used = gone._replace(name="app:1", action=Action.KEEP, reason=Reason.IN_USE)
-    running = [
-        Verdict(Kind.CONTAINER, f"{number}", f"pod-{number}/app", Action.KEEP, Reason.RUNNING)
-        for number in range(kept - 2)
-    ]
-    outcomes = (Outcome(gone._replace(**foretold), Result.PLANNED),)
-    done = ReclaimResult(
-        "DeleteUnusedImages", outcomes, tuple(map(Outcome, (used, used, *running)))
-    )
+    verdict = outcome(1, "old:1").verdict
+    used = verdict._replace(name="app:1", action=Action.KEEP, reason=Reason.IN_USE)
+    running = used._replace(kind=Kind.CONTAINER, reason=Reason.RUNNING, size_bytes=None)
+    stay = [used, used, *(running._replace(name=f"pod-{each}/app") for each in range(kept - 2))]
+    gone = Outcome(verdict._replace(**foretold), Result.PLANNED)
+    done = ReclaimResult("DeleteUnusedImages", (gone,), tuple(map(Outcome, stay)))
     return a_pass(done, trigger=Trigger.REQUEST)
 
 
@@ -237,31 +233,31 @@ def test_long_lines_go_on_indented_and_no_word_is_lost_or_broken(
 # ---- schemas of what is printed
 
 LOG_METHODS = ("debug", "info", "warning", "error", "warn", "event", "in_text")
-PRINTED_BY = {
-    "ballast": {"ballast"},
-    "check": {"check"},
-    "config": {"effective-configuration"},
-    "df": {"disk-usage"},
-    "doctor": {"doctor"},
-    "drill": {"drill-report"},
-    "history": {"history", "regret"},
-    "plan": {"plan"},
-    "reclaim": {"pass", "nothing-to-do"},
-    "status": {"status"},
-    "why": {"why"},
-}
+PRINTED_BY: dict[str, list[str]] = yaml.safe_load("""
+    ballast: [ballast]
+    check: [check]
+    config: [effective-configuration]
+    df: [disk-usage]
+    doctor: [doctor]
+    drill: [drill-report]
+    history: [history, regret]
+    plan: [plan]
+    reclaim: [pass, nothing-to-do]
+    status: [status]
+    why: [why]
+""")
 
 
 def test_every_command_with_json_has_a_schema() -> None:
-    """The kinds of documents, by the command that prints them; a new command needs an entry here and
-    in PRINTED. `answer` and `Daemon` of `tests.reclaimd_process` hold all tests to them."""
+    """The kinds of documents, by the command that prints them; a new command needs an entry here
+    and in PRINTED. `answer` and `Daemon` of `tests.reclaimd_process` hold all tests to them."""
     with_json = {
         each
         for each in COMMANDS
         if any("--output" in option.spellings for option in options_of(each))
     }
     assert PRINTED_BY.keys() == with_json
-    assert set().union(*PRINTED_BY.values()) | {"log-line"} == PRINTED.keys()
+    assert {"log-line"}.union(*PRINTED_BY.values()) == PRINTED.keys()
 
 
 @pytest.mark.parametrize("name", [*PRINTED, "configuration", "scenario"])

@@ -38,7 +38,14 @@ from reclaim.types import (
 )
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
-from tests.pure.values import NOW_NS, SECOND_NS, SteppedClock, container, sandbox
+from tests.pure.values import (
+    NOW_NS,
+    SECOND_NS,
+    SteppedClock,
+    container,
+    pods_known,
+    sandbox,
+)
 from tests.rows import rows
 
 EXITED, NOTREADY = ContainerState.EXITED, PodSandboxState.NOTREADY
@@ -153,7 +160,8 @@ policies = st.builds(
 def test_with_the_kubelets_state_the_plans_are_the_kubelets(
     listing: Listing, pods: PodStates, policy: ContainerGCPolicy, pressed: bool
 ) -> None:
-    """Containers and sandboxes, under pressure and periodically; each verdict says that the rule is the kubelet's."""
+    """Containers and sandboxes, under pressure and periodically; each verdict says that the rule is
+    the kubelet's."""
     plans = planned(listing, pods, policy, pressed=pressed)
     going = tuple({verdict.id for verdict in plan.remove} for plan in plans)
     assert going == kubelet_removes(listing, pods, policy, pressed)
@@ -208,15 +216,7 @@ def test_with_the_guards_nothing_is_removed_that_the_kubelet_would_keep(
 
 # ---- in words
 
-STATES = {"live": PodState(), "static": PodState(terminated=True, static=True)}
-PODS = {word: PodStates(frozenset(), {"pod": state}) for word, state in STATES.items()} | {
-    "unlisted": PodStates(frozenset(), {}),
-    "not-ready": PodStates(frozenset(), {}, sources_ready=False),
-    "present": PodStates(frozenset({"pod"})),
-    "absent": PodStates(frozenset()),
-    "unreadable": PodStates(None),
-}
-"""What is known of the one pod: by the kubelet's list, or, without it, by directories."""
+PODS = pods_known("pod")
 PARTS = re.compile(r"(-?[A-Z])(\d+)([rcu]?)")
 LETTERS = {"": EXITED} | {
     state.value[0].lower(): state for state in ContainerState if state is not EXITED
@@ -262,15 +262,15 @@ def told(plan: Plan) -> str:
     absent     | 1 -1    | A90 A91 A160            | A90; too_young: A160 A91                                     | settled for 10 s, none in the future
     present    | 1 -1 60 | A1 A30 A95 A99          | A1; newest_of_live_pod: A99; too_young: A95; within_limit: A30 | young ones do not count
     absent     | 1 -1 60 | A40 A41                 | A40; too_young: A41                                          | the minimum age is inclusive
-    live       | 2 3     | A1 A2 A3 A4 B5          | A1 A2; newest_of_live_pod: A4 B5; within_limit: A3           | B: the oldest beyond the limit
-    live       | -1 4    | A1 A2 A3 A4 A5 B6 C7    | A1 A2 A3 A4; newest_of_live_pod: A5 B6 C7                    | C: the share is rounded down
-    live       | -1 6    | A1 A2 A3 A4 B5 B6 B7 B8 | A1 B5; newest_of_live_pod: A4 B8; within_limit: A2 A3 B6 B7  | C: a share of three
-    live       | 3 4     | A1 A2 A3 B4 B5 C6       | A1 A2 B4; newest_of_live_pod: A3 B5 C6                       | C may remove more than needed
-    live       | 1 2     | A10 B20 C30             | A10; newest_of_live_pod: B20 C30                             | D beats B
-    live       | 1 0     | A1 B2                   | A1 B2                                                        | D: none is kept on the node
-    live       | 0 -1    | A1 A2c A3u A4r          | A1 A2c A3u; running: A4r                                     | CREATED and UNKNOWN are evictable
-    live       | 1 -1    | -A1                     | -A1                                                          | no pod is a removed pod
-    live       | -1 2 60 | A1 A2 A3 B4 A99 C99     | A1 A2; newest_of_live_pod: B4; too_young: A99 C99; within_limit: A3 | young ones count nowhere
+    alive      | 2 3     | A1 A2 A3 A4 B5          | A1 A2; newest_of_live_pod: A4 B5; within_limit: A3           | B: the oldest beyond the limit
+    alive      | -1 4    | A1 A2 A3 A4 A5 B6 C7    | A1 A2 A3 A4; newest_of_live_pod: A5 B6 C7                    | C: the share is rounded down
+    alive      | -1 6    | A1 A2 A3 A4 B5 B6 B7 B8 | A1 B5; newest_of_live_pod: A4 B8; within_limit: A2 A3 B6 B7  | C: a share of three
+    alive      | 3 4     | A1 A2 A3 B4 B5 C6       | A1 A2 B4; newest_of_live_pod: A3 B5 C6                       | C may remove more than needed
+    alive      | 1 2     | A10 B20 C30             | A10; newest_of_live_pod: B20 C30                             | D beats B
+    alive      | 1 0     | A1 B2                   | A1 B2                                                        | D: none is kept on the node
+    alive      | 0 -1    | A1 A2c A3u A4r          | A1 A2c A3u; running: A4r                                     | CREATED and UNKNOWN are evictable
+    alive      | 1 -1    | -A1                     | -A1                                                          | no pod is a removed pod
+    alive      | -1 2 60 | A1 A2 A3 B4 A99 C99     | A1 A2; newest_of_live_pod: B4; too_young: A99 C99; within_limit: A3 | young ones count nowhere
     not-ready  | 1 -1    | A1 A2 A3                | A1 A2; newest_of_live_pod: A3                                | step A is skipped
 """)
 def test_what_becomes_of_the_dead_containers_of_a_pod(
@@ -285,23 +285,23 @@ def test_what_becomes_of_the_dead_containers_of_a_pod(
 
 
 def test_what_a_verdict_says() -> None:
-    """Each older copy knows the newer one that must still be there; how long what is too young has
-    to wait; the state of what has to be stopped first. The attempt number plays no part but among
-    equals, and a container without a creation time is young."""
-    pods, policy = PODS["present"], ContainerGCPolicy()
-    plan, _ = planned(Listing(containers=dead("A1 A2 A3")), pods, policy)
-    assert {each.superseded_by for each in plan.remove} == {"A3"}
-    plan, _ = planned(Listing(containers=dead("A96")), PODS["absent"], policy)
-    assert plan.eligible_in_seconds == pytest.approx(6.0)
-    plan, _ = planned(Listing(containers=dead("A1u")), PODS["unlisted"], policy)
-    assert [each.state for each in plan.remove] == [ContainerState.UNKNOWN]
-    equal = (container("b", attempt=1), container("a", attempt=2), container("c", attempt=0))
-    plan, _ = planned(Listing(containers=equal), PodStates(frozenset({"uid-1"})), policy)
-    assert told(plan) == "b c; newest_of_live_pod: a"
-    (undated,) = dead("A1")
-    undated = undated._replace(created_at_ns=0)
-    plan, _ = planned(Listing(containers=(undated,)), PODS["absent"], policy)
-    assert told(plan) == "; too_young: A1"
+    """How long what is too young has to wait; the state of what has to be stopped first. The
+    attempt number plays no part but among equals, and a container without a creation time is
+    young."""
+    equal = [container(f"{9 - each}", attempt=each, pod_uid="pod") for each in (1, 2, 0)]
+    undated = [each._replace(created_at_ns=0) for each in dead("A1")]
+    young, lost, copies, new = (
+        planned(Listing(containers=tuple(containers)), PODS[pods], ContainerGCPolicy())[0]
+        for pods, containers in (
+            ("absent", dead("A96")),
+            ("unlisted", dead("A1u")),
+            ("present", equal),
+            ("absent", undated),
+        )
+    )
+    assert young.eligible_in_seconds == pytest.approx(6.0)
+    assert [each.state for each in lost.remove] == [ContainerState.UNKNOWN]
+    assert (told(copies), told(new)) == ("8 9; newest_of_live_pod: 7", "; too_young: A1")
 
 
 @pytest.mark.regression
@@ -328,8 +328,8 @@ def test_a_static_pod_that_has_terminated_keeps_its_newest_copy_and_sandbox() ->
     absent     | O1 A2     | ; has_containers: O1     | it holds a container
     absent     | U1        | ; not_kubelets: U1       | without the kubelet's labels
     absent     | -S1       | ; not_kubelets: -S1      | without a pod
-    live       | S98 S99   | S98; newest_sandbox: S99 | at any age
-    live       | S1 S2 S3r | S1 S2; ready: S3r        | a ready one protects no others
+    alive      | S98 S99   | S98; newest_sandbox: S99 | at any age
+    alive      | S1 S2 S3r | S1 S2; ready: S3r        | a ready one protects no others
     unlisted   | S1r       | ; ready: S1r             | of a deleted pod neither
     not-ready  | S1        | S1                       | though not all sources are ready
 """)

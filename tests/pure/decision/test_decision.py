@@ -7,6 +7,7 @@ and `pkg/kubelet/eviction/helpers.go`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,7 @@ from signals.types import (
     SignalObservation,
     SignalObservations,
 )
+from tests.pages import DOCS
 from tests.pure.values import (
     GIB,
     MIB,
@@ -100,9 +102,9 @@ STORIES = dict(
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 def test_what_is_decided_pass_by_pass(story: str) -> None:
-    """In `stories.txt`: above the table are the configuration and the thresholds by name, the kubelet's own too. Each
-    line of the table is one pass: what is read, and what is decided. `acts on`: the threshold that
-    is acted on, and further ones that could be."""
+    """In `stories.txt`: above the table are the configuration and the thresholds by name, the
+    kubelet's own too. Each line of the table is one pass: what is read, and what is decided. `acts
+    on`: the threshold that is acted on, and further ones that could be."""
     above, _, table = story.strip().partition("at ")
     given = dict(line.strip().split(": ") for line in above.splitlines() if line.strip())
     seconds = {name: float(given.pop(name)) for name in [*given] if name.endswith("_seconds")}
@@ -205,7 +207,8 @@ def test_what_has_to_stay_available_is_the_highest_mark_of_a_disk() -> None:
 def test_containerfs_has_the_thresholds_of_the_filesystem_with_the_writable_layers(
     written: str, layout: str, derived: str
 ) -> None:
-    """A copy of the last one of each unit and hardness. The kubelet's are derived in the same way."""
+    """A copy of the last one of each unit and hardness. The kubelet's are derived in the same
+    way."""
     given, copied = (
         [threshold_of(each) for each in text.split("; ") if each] for text in (written, derived)
     )
@@ -228,26 +231,17 @@ def test_containerfs_has_the_thresholds_of_the_filesystem_with_the_writable_laye
 
 # ---- rows
 
-# The kubelet's table, written out once more.
-KUBELETS_TABLE = """
-    signal                   single  dedicated-imagefs  split
-    nodefs.available         C,I     -                  C
-    nodefs.inodesFree        C,I     -                  C
-    imagefs.available        C,I     C,I                I
-    imagefs.inodesFree       C,I     C,I                I
-    containerfs.available    C,I     C,I                C
-    containerfs.inodesFree   C,I     C,I                C
-"""
-
 
 def test_the_table_has_a_cell_for_every_signal_in_every_layout() -> None:
     """6 signals in 3 layouts are 18 cells, none twice, none missing; each calls what the kubelet
-    calls. Source: `pkg/kubelet/eviction/helpers.go`, buildSignalToNodeReclaimFuncs."""
-    (_, *layouts), *rows = (line.split() for line in KUBELETS_TABLE.strip().splitlines())
-    assert [layouts, [name for name, *_ in rows]] == [[*FsLayout], [*KUBELET_SIGNALS]]
-    for name, *cells in rows:
-        found = [[SHORT[called] for called in row(Signal(name), layout)] for layout in FsLayout]
-        assert [",".join(each) or "-" for each in found] == cells
+    calls, as the page has it. Source: `pkg/kubelet/eviction/helpers.go`,
+    buildSignalToNodeReclaimFuncs."""
+    line = r"^\| `(\w+)\.available`, `\1\.inodesFree`" + r" \| ([CI, ]+|\(none\))" * 3 + r" \|$"
+    told = re.findall(line, (DOCS / "configuration.md").read_text(), re.MULTILINE)
+    assert [name for name, *_ in told] == [*KUBELET_ROLES]
+    for signal in KUBELET_SIGNALS:
+        cells = [[SHORT[called] for called in row(signal, layout)] for layout in FsLayout]
+        assert (signal.filesystem, *(", ".join(each) or "(none)" for each in cells)) in told
     assert set(RECLAIM_TABLE) == set(FsLayout)
     assert all(set(rows) == set(KUBELET_ROLES) for rows in RECLAIM_TABLE.values())
 

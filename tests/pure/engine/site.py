@@ -131,7 +131,6 @@ class Store(Stage):
             tuple(verdict_of(name, 10 * MIB if sized else None) for name in names)
         )
         self.plans = 0
-        self.sent: list[str] = []
         self.wrong: dict[str, list[str]] = {}  # with which object what goes wrong
         self.late_seconds = self.check_seconds = self.look_seconds = 0.0
         self.on: Callable[[str], object] = lambda _: None  # `check A`, `send A`
@@ -173,7 +172,6 @@ class Store(Stage):
 
     def remove(self, verdict: Verdict) -> bool:
         """The one call; whether there was such an object."""
-        self.sent.append(verdict.id)
         self.on(f"send {verdict.id}")
         self.clock.step(CALL_SECONDS)
         was_there, wrong = verdict.id in self.sizes, self.wrong.get(verdict.id, [])
@@ -302,8 +300,8 @@ class Timed(Inline):
 
 class Site:
     """A node with containers and images of these names. `daemon`: it looks and relieves by itself,
-    as soon as less than 480 MiB are available, until 490 are; else it does what it is asked for. With
-    `periodicGC` there are both loops, in which images go for space, and none for its age."""
+    as soon as less than 480 MiB are available, until 490 are; else it does what it is asked for.
+    With `periodicGC` there are both loops, in which images go for space, and none for its age."""
 
     def __init__(
         self,
@@ -363,7 +361,8 @@ class Site:
 
     def happen(self, told: str) -> None:
         """What these words say, parted by commas: what goes wrong with an object (`A stuck`), how
-        long an effect takes (`Send A 30`), what a call brings (`on check A: pause`), or an event."""
+        long an effect takes (`Send A 30`), what a call brings (`on check A: pause`), or an
+        event."""
         for each in told.split(", ") if told else []:
             self._happens(*each.split())
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -156,7 +157,8 @@ def test_other_directories_must_explain_what_has_run_for_a_while(parts: str, exp
 
 
 def test_the_sentence_names_pod_and_directory() -> None:
-    """One sentence, with the first pod and how many more; a runtime may report the longest names."""
+    """One sentence, with the first pod and how many more; a runtime may report the longest
+    names."""
     (one, *others) = held("runs:one runs:two dead:three").containers
     named = one._replace(pod_name="a" * 10**6)
     doubt = doubted(PodStates(frozenset({"three"})), Listing(containers=(named, *others))).doubt
@@ -286,52 +288,43 @@ def test_without_the_directory_of_pods_no_pod_is_gone(tmp_path: Path) -> None:
         (tmp_path / "pods").touch()
 
 
+@rows("""
+    tree                                                                             | told                                          | what
+    a/containers/init/deeper@1 a/containers/init@110 a/containers/app@120 a@100 b@300 | {a: [100, {init: 110, app: 120}], b: [300, {}]} | what lies deeper does not count
+    a/containers/file@1 a@100 b>nowhere@5                                            | {a: [100, {}], b: [5, {}]}                    | nor what is no directory; a dangling link is a pod
+    a>real@7                                                                         | {a: [7, {}]}                                  | a link in the place of a pod
+    a/containers/app>real@7 a@100                                                    | {a: [100, {}]}                                | or of a container has no containers
+    a/containers>real@7 a@100                                                        | null                                          | nobody can tell what is being made there
+""")
 def test_the_directories_of_pods_and_of_their_containers_tell_when_they_changed_last(
-    tmp_path: Path,
+    tmp_path: Path, tree: str, told: Any
 ) -> None:
-    """What lies deeper does not count, nor what is no directory; a dangling link is a pod."""
-    pods = tmp_path / "pods"
-    for path, when in (
-        ("a/containers/init/deeper", 1.0),
-        ("a/containers/init", 110.0),
-        ("a/containers/app", 120.0),
-        ("a", 100.0),
-        ("b", 300.0),
-    ):
-        (pods / path).mkdir(parents=True, exist_ok=True)
-        os.utime(pods / path, (when, when))
-    (pods / "a" / "containers" / "file").touch()
-    found = KubeletDirectories(str(tmp_path)).pod_directories()
-    assert found == {
-        "a": PodDirectory(100.0, {"init": 110.0, "app": 120.0}),
-        "b": PodDirectory(300.0),
-    }
-    (pods / "c").symlink_to("/nowhere")
-    assert KubeletDirectories(str(tmp_path)).pod_states() == PodStates(frozenset("abc"))
-
-
-@pytest.mark.parametrize("place", ["a", "a/containers", "a/containers/app"])
-def test_no_symlink_is_followed_to_the_directory_of_a_container(tmp_path: Path, place: str) -> None:
-    """One in the place of a pod or a container has no containers; one in the place of all
-    containers makes the look unknown, as nobody can tell what is being made there."""
-    real = tmp_path / "real"
-    (real / "containers" / "app").mkdir(parents=True)
-    link = tmp_path / "pods" / place
-    link.parent.mkdir(parents=True)
-    link.symlink_to(real if place == "a" else real / "containers")
-    found = KubeletDirectories(str(tmp_path)).pod_directories()
-    if place == "a/containers":
-        assert found is None
-    else:
-        assert found is not None
-        assert not found["a"].containers
+    """No link is followed (`>`: to where)."""
+    (tmp_path / "real" / "containers" / "app").mkdir(parents=True)
+    for part in tree.split():
+        name, _, at = part.partition("@")
+        name, _, target = name.partition(">")
+        place = tmp_path / "pods" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if target:
+            place.symlink_to(tmp_path / target)
+        elif place.name == "file":
+            place.touch()
+        else:
+            place.mkdir(exist_ok=True)
+        os.utime(place, (float(at), float(at)), follow_symlinks=False)
+    pods = KubeletDirectories(str(tmp_path))
+    expected = told and {uid: PodDirectory(*each) for uid, each in told.items()}
+    assert pods.pod_directories() == expected
+    assert pods.pod_states() == PodStates(frozenset(part[0] for part in tree.split()))
 
 
 # ---- one look for all who ask
 
 
 def test_who_asked_while_a_look_was_under_way_gets_a_later_one(tmp_path: Path) -> None:
-    """It may have read the directories already, as a look takes a second here; then a pod's appears."""
+    """It may have read the directories already, as a look takes a second here; then a pod's
+    appears."""
 
     class Slow(KubeletDirectories):
         """Directories on a slow disk."""
@@ -396,17 +389,17 @@ class Node:
         """As asked before the removal of an image, with the containers of this moment."""
         return self.starts.wait_seconds(tuple(self.runtime.containers.values()), image)
 
-    def lists(self, container_id: str, *, attempt: int = 1, ago: float = 0.0, **of: str) -> None:
+    def lists(self, container_id: str, *, attempt: int = 1, ago: float = 0.0, **of: Any) -> None:
         """The runtime lists a container that was made so long ago."""
         age_seconds = NOW - self.clock.wall() + ago
         made = container(container_id, attempt=attempt, age_seconds=age_seconds)
-        self.runtime.hold(made._replace(**of))  # type: ignore[arg-type] # fields as they come
+        self.runtime.hold(made._replace(**of))
 
     def happen(self, told: str) -> None:
-        """What these words say, each with the pod that it is about (`/UID`) and how many seconds ago
-        (`@`) it was: a sandbox, one without a container, the directory of the pod, that of its next
-        container or of the next attempt of its first one, a container in its first run, one that was
-        restarted, a pod that has run for an hour."""
+        """What these words say, each with the pod that it is about (`/UID`) and how many seconds
+        ago (`@`) it was: a sandbox, one without a container, the directory of the pod, that of its
+        next container or of the next attempt of its first one, a container in its first run, one
+        that was restarted, a pod that has run for an hour."""
         for word in told.split():
             what, _, ago = word.partition("@")
             what, _, uid = what.partition("/")
@@ -501,22 +494,26 @@ def test_how_long_an_image_waits(parts: str, wait: float) -> None:
         assert node.wait_seconds() <= AGAIN, "that wait is over then"
 
 
-def test_a_container_that_is_being_made_is_waited_for_until_it_is_listed() -> None:
-    """As is a sandbox until it has a container."""
-    assert_waits("""
+STORIES = {
+    "a container that is being made is waited for until it is listed": """
         after    | happens        | wait
                  | old            | 0
         3 x 0.11 | next@0         | 0.1
         0.11     | listed         | 0
-    """)
-    assert_waits("""
+    """,
+    "a sandbox until it has a container": """
         after | happens      | wait
               | empty/slow@5 | 0.1
         0.11  | listed/slow  | 0
-    """)
-
-
-STORIES = {
+    """,
+    "a pod that began a moment after the image was first asked about is not forgotten": """
+        after    | happens          | image   | wait
+                 |                  |         | 0
+                 | directory/slow@2 |         | 1
+        1        |                  |         | 0.1
+        30 x 0.1 |                  |         | 0.1
+                 |                  | another | 0.1
+    """,
     "what was missing in the look before is as old as its date says": """
         after | happens           | wait
               |                   | 0
@@ -589,19 +586,6 @@ STORIES = {
 def test_what_an_image_waits_for(story: str) -> None:
     """And when it has waited long enough."""
     assert_waits(story)
-
-
-def test_an_image_waits_for_a_pod_that_began_while_there_was_patience() -> None:
-    """One that began a moment after the image was first asked about is not forgotten when the
-    patience is used up."""
-    assert_waits("""
-        after    | happens          | image   | wait
-                 |                  |         | 0
-                 | directory/slow@2 |         | 1
-        1        |                  |         | 0.1
-        30 x 0.1 |                  |         | 0.1
-                 |                  | another | 0.1
-    """)
 
 
 def test_without_a_hold_off_no_pod_is_searched_and_two_seconds_are_the_patience() -> None:

@@ -1,13 +1,17 @@
 """Which image goes first by `imageOrder: cost`, and what each removal frees, beside a count by
-hand; and what containerd's stores tell of that.
-"""
+hand; what containerd's stores tell of that; and what is remembered of images: first seen, last
+used, come back, and who can testify to an age."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
-from collections.abc import Callable, Collection, Sequence
+from ast import literal_eval
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from random import Random
 
@@ -32,11 +36,13 @@ from reclaim.functions.containerd_garbage import (
 from reclaim.functions.unused_images import UnusedImages
 from reclaim.images.order import Candidate, by_cost, freed_along
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
-from reclaim.images.records import ImageRecords
-from reclaim.types import ImageOrder, ImageRecord, Layers, Listing, Verdict
+from reclaim.images.records import MOST_GONE, ImageRecords, Loaded, Returned
+from reclaim.kubelet.pull_records import PullRecords, record_names
+from reclaim.types import Image, ImageOrder, ImageRecord, Layers, Listing, Verdict
+from tests.expected import expect
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
-from tests.pure.values import GIB, MIB, SteppedClock, container, image, image_id
+from tests.pure.values import GIB, MIB, Interruption, SteppedClock, container, image, image_id
 from tests.rows import rows
 
 DAY = 86400.0
@@ -70,11 +76,10 @@ def bytes_freed(images: Sequence[Candidate], gone: Collection[str], held: Collec
     """What is free once these are gone: the layers that neither another
     image nor anything else holds.
     """
-    left = {
-        layer for image in images if image.id not in gone for layer in image.layers or ()
-    }.union(held)
-    layers = {layer for image in images if image.id in gone for layer in image.layers or ()} - left
-    whole = sum(image.size_bytes for image in images if image.id in gone and image.layers is None)
+    going, left = [each for each in images if each.id in gone], {*held}
+    left |= {layer for each in images if each.id not in gone for layer in each.layers or ()}
+    layers = {layer for each in going for layer in each.layers or ()} - left
+    whole = sum(each.size_bytes for each in going if each.layers is None)
     return whole + sum(SIZES[layer] for layer in layers)
 
 
@@ -105,8 +110,8 @@ def test_what_is_promised_is_what_no_image_that_remains_holds(
 
 
 def of(text: str) -> Candidate:
-    """An image by its name, how often it was used, and how many days ago; of a GiB, whose layers are
-    not known, if nothing else is said: `b 3 1 mib=1`."""
+    """An image by its name, how often it was used, and how many days ago; of a GiB, whose layers
+    are not known, if nothing else is said: `b 3 1 mib=1`."""
     name, uses, days, *more = text.split()
     said = dict(each.split("=") for each in more)
     size, returned = int(said.get("mib", 1024)) * MIB, int(said.get("returned", 0))
@@ -183,27 +188,26 @@ def test_the_order_and_what_is_promised() -> None:
 def test_a_version_before_the_one_in_use_goes_first() -> None:
     """A rollback may still need it, but less likely than an image that was used at the same time
     and has no newer version; one in two repositories counts as the newest of one of them."""
-    old, new, tool, named_twice = (
+    names = ("app:2", "tool:1", "app:0 other:1", "app:1")
+    images = tuple(
         image(number, *(f"registry.test/{tag}" for tag in tags.split()), size_bytes=GIB)
-        for number, tags in enumerate(("app:1", "app:2", "tool:1", "app:0 other:1"), 1)
+        for number, tags in enumerate(names, 1)
     )
-    listing = LISTING._replace(
-        images=(new, tool, named_twice, old),
-        containers=(container("c", references=(new.id,)),),
-    )
-    records = {each.id: ImageRecord(0.0, 10 * DAY, uses=3) for each in (old, tool, named_twice)}
-    records[new.id] = ImageRecord(0.0, NOW, uses=1)
+    new, *unused = (each.id for each in images)
+    records = {each: ImageRecord(0.0, 10 * DAY, uses=3) for each in unused}
+    records[new] = ImageRecord(0.0, NOW, uses=1)
+    listing = LISTING._replace(images=images, containers=(container("c", references=(new,)),))
     policy = ImageGCPolicy(order=ImageOrder.COST)
-    first, *others = plan_image_gc(listing, records, policy, now=NOW + 1.0).remove
-    assert first.id == old.id
-    assert {each.id for each in others} == {tool.id, named_twice.id}
+    gone = [each.id for each in plan_image_gc(listing, records, policy, now=NOW + 1.0).remove]
+    assert (gone[0], sorted(gone)) == (unused[-1], sorted(unused))
 
 
 # ---- who learns the layers, and who uses them
 
 
 def test_layers_are_learned_once_for_the_same_images_and_a_pass_does_not_ask() -> None:
-    """What is not told in time is asked again; a plan uses what is known, in the order of the policy."""
+    """What is not told in time is asked again; a plan uses what is known, in the order of the
+    policy."""
     asked, answers = list[float](), iter([None, HOLD, None])
 
     def read(left: Callable[[], float]) -> Layers | None:
@@ -330,3 +334,141 @@ def test_the_image_store_tells_since_when_it_has_each_image() -> None:
         MemoryRuntime(SteppedClock()),
     ):
         assert brought_at(late) == {}
+
+
+FIRST = image_id(1)
+WALL = 4900.0  # what the wall clock shows more than the monotonic one, if nothing else is said
+
+
+# ---- stories
+
+JUDGED = {
+    "none": PullRecords(complete_since=3999.0),  # of which none can be missing
+    "some": PullRecords(names=record_names(image(1))),
+    "unknown": PullRecords(problem="not known"),
+    "may-be-missing": PullRecords(),
+}
+IMAGE = re.compile(r"(\d+)(?:/(\w+))?(?:\((.*)\))?")
+
+
+def image_of(text: str) -> Image:
+    """`1`, `1/kata`: its entry for that runtime handler, `1(a:1,b:1)`: with these tags."""
+    found = IMAGE.fullmatch(text)
+    assert found is not None, text
+    number, handler, tags = found.groups("")
+    one = image(int(number), *filter(None, tags.split(",")))
+    return one._replace(runtime_handler=handler)
+
+
+def record_of(words: Iterable[str]) -> ImageRecord:
+    """`first_detected=-500 uses=3`."""
+    fields = dict(word.split("=") for word in words)
+    return ImageRecord(**{name: literal_eval(text) for name, text in fields.items()})
+
+
+def shown(record: ImageRecord) -> str:
+    """All that is not as usual."""
+    values = ((each.name, getattr(record, each.name), each.default) for each in fields(record))
+    return " ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value, usual in values
+        if value != usual
+    )
+
+
+def outcome(story: str) -> Iterator[str]:
+    """Each line, and what follows from it: the records, those of images that are gone, those that
+    have come back. `160@8660`: what the wall clock shows then, if it was set. Lines without a time
+    come first: witnesses, clocks, and what a file of records had."""
+    given = defaultdict[str, list[list[str]]](list)
+    kubelets, asked, returned = PullRecords(problem="not known"), 0, list[Returned]()
+
+    def pull_times() -> dict[str, float]:
+        nonlocal asked
+        asked += 1
+        return {image_id(int(number)): float(at) for number, at in given["pulled"]}
+
+    def clocks(what: str) -> tuple[float, float] | None:
+        return next(((float(ago), float(wall)) for ago, wall in given[what]), None)
+
+    records = ImageRecords(
+        pull_times,
+        earlier=lambda: clocks("clocks"),
+        on_return=returned.append,
+        pulls=lambda _: kubelets,
+    )
+    for line in story.strip().splitlines():
+        yield f"  {line.strip()}"
+        at, colon, said = line.partition(": ")
+        if not colon:
+            what, *words = line.split()
+            given[what].append(words)
+            continue
+        had, went = (
+            {image_id(int(number)): record_of(words) for number, *words in given.pop(what, ())}
+            for what in ("had", "went")
+        )
+        if had:
+            records.restore(Loaded(had, went, saved=clocks("saved")))
+        now, _, wall = at.partition("@")
+        match said.split():
+            case ["removed", *numbers]:
+                for number in numbers:
+                    records.forget(image_id(int(number)), float(now))
+            case ["records", which]:
+                kubelets = JUDGED[which]
+            case ["lists", *images]:
+                listed, _, used = " ".join(images).partition(" used ")
+                found = records.update(
+                    [*map(image_of, listed.split())],
+                    frozenset(image_id(int(number)) for number in used.split()),
+                    float(now),
+                    wall_now=float(wall or float(now) + WALL),
+                )
+                for which, known in (("", found), ("gone ", records.gone)):
+                    for name, record in sorted(known.items()):
+                        yield f"=> {which}{int(name[7:15], 16)}: {shown(record)}"
+                for each in returned:
+                    by = "us" if each.by_us else "others"
+                    new, old = (int(name[7:15], 16) for name in (each.image.id, each.gone_id))
+                    yield f"=> back {new}: as {old}, removed by {by}, since {each.since:g}"
+                returned.clear()
+    yield f"=> a witness was asked {asked} times"
+
+
+@pytest.mark.regression
+def test_what_is_remembered_of_images_is_as_told() -> None:
+    """In `records.txt`: each line is a detection or a removal, at so many seconds, and what follows
+    from it."""
+    path = Path(__file__).with_name("records.txt")
+    stories = re.sub("^=> .*\n", "", path.read_text(), flags=re.MULTILINE).split("\n\n")
+    told = (story.split("\n", 1) for story in stories)
+    expect(path, "\n\n".join("\n".join([title, *outcome(story)]) for title, story in told) + "\n")
+
+
+def test_the_last_thousand_that_went_are_remembered() -> None:
+    """A node that pulls for ever needs no more memory."""
+    records = ImageRecords()
+    for number in range(MOST_GONE + 9):
+        records.update([image(number)], frozenset(), float(number), wall_now=WALL + number)
+    assert list(records.gone) == [image_id(number) for number in range(8, MOST_GONE + 8)]
+
+
+def test_what_is_forgotten_during_a_detection_stays_forgotten() -> None:
+    """An image is removed, by another thread, while the detection that still lists it asks for the
+    records of pulls: if it is pulled again, it is not as old as the one before."""
+
+    class Asked(PullRecords):
+        """Asked about the image."""
+
+        def pulled(self, image: Image, came: float | None = None) -> bool | None:
+            """Not known; and the image is removed now."""
+            removal.come()
+            return None
+
+    records = ImageRecords(seed={FIRST: ImageRecord(5.0)}, pulls=lambda _: Asked())
+    removal = Interruption(lambda: records.forget(FIRST))
+    records.update([image(1)], frozenset(), 100.0, wall_now=5000.0)
+    removal.join()
+    found = records.update([image(1)], frozenset(), 200.0, wall_now=5100.0)
+    assert found[FIRST].first_detected == 200.0

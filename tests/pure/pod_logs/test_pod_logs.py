@@ -8,6 +8,7 @@ Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go` (evictPodLogsDirect
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,7 +26,7 @@ from reclaim.containers.plan import (
     plan_log_symlinks,
     plan_pod_logs,
 )
-from reclaim.evidence.states import PodState, PodStates, Why, distrust
+from reclaim.evidence.states import PodStates, Why, distrust
 from reclaim.function import Ready, Refused
 from reclaim.functions.unused_containers import (
     DanglingLogSymlinks,
@@ -54,27 +55,12 @@ from reclaim.types import (
 )
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
-from tests.pure.values import NOW_NS, SECOND_NS, SteppedClock, container
+from tests.pure.values import NOW_NS, SECOND_NS, SteppedClock, container, pods_known
 from tests.rows import rows
 
 ID = "a1b2c3d4e5f6" + "0" * 52
-LISTED = {
-    "alive": PodState(),
-    "terminated": PodState(terminated=True),
-    "deleted": PodState(deleted=True),
-    "over": PodState(deleted=True, terminated=True),
-    "evicted": PodState(evicted=True),
-}
-PODS = {word: PodStates(frozenset(), {"u": state}) for word, state in LISTED.items()} | {
-    "unlisted": PodStates(frozenset(), {}),
-    "unlisted-present": PodStates(frozenset({"u"}), {}),
-    "not-ready": PodStates(frozenset(), {"u": PodState(evicted=True)}, sources_ready=False),
-    "absent": PodStates(frozenset()),
-    "present": PodStates(frozenset({"u"})),
-    "unreadable": PodStates(None),
-    "doubted": PodStates(frozenset(), doubt=distrust(Why.EXPLAINS_NOTHING, "pods is empty")),
-}
-"""What is known of the pod `u`: by the kubelet's list, or, without it, by directories."""
+DOUBT = distrust(Why.EXPLAINS_NOTHING, "pods is empty")
+PODS = {**pods_known("u"), "doubted": PodStates(frozenset(), doubt=DOUBT)}
 
 
 def entry(name: str | bytes, age_seconds: float = 3600.0) -> LogEntry:
@@ -275,14 +261,6 @@ GONE = Refused(result=Result.ALREADY_GONE)
 Stage = LogDirectories | DanglingLogSymlinks
 
 
-class KnownPods(MemoryPods):
-    """Pods of which the kubelet's list is known, so that its own rules apply."""
-
-    def pod_states(self) -> PodStates:
-        """All of them are listed."""
-        return PodStates(frozenset(self.uids), dict.fromkeys(self.uids, PodState()))
-
-
 class LogTree:
     """A log root with one pod that is gone and has one container, and the directory of symlinks; a
     runtime, and pods."""
@@ -312,8 +290,8 @@ class LogTree:
 
     def symlinks(self, *, known: bool = False) -> DanglingLogSymlinks:
         """The stage over log symlinks. `known`: by the kubelet's rules, without the guards."""
-        pods = KnownPods() if known else self.pods
-        context = context_of(self.runtime, self.clock, pods, log_paths=self.paths)
+        self.pods.listed = known
+        context = context_of(self.runtime, self.clock, self.pods, log_paths=self.paths)
         return DanglingLogSymlinks(context, self.paths.container_logs_dir)
 
     def dead(self, stage: Stage) -> tuple[Verdict, Stage]:
@@ -325,25 +303,18 @@ class LogTree:
         (verdict,) = plan.remove
         return verdict, stage
 
-    def happens(self, what: str, where: str = "") -> None:
-        """Something changes: a file, the pod, its container or the runtime."""
-        places = {"root": self.pod.parent, "pod": self.pod, "pod/new": self.pod / "new"}
-        places |= {"log": self.log, "link": self.link, "links": self.links}
+    def happens(self, what: str) -> None:
+        """To the pod, its container or the runtime; else it is a command for a shell."""
         match what:
-            case "move":
-                replaced(places[where])
-            case "touch":
-                places[where].touch()
-            case "mkdir":
-                places[where].mkdir()
-            case "dangle":
-                places[where].symlink_to(self.app / "1.log")
             case "alive":
                 self.pods.uids.add("u")
             case "away":
                 self.runtime.away = True
             case "RUNNING" | "EXITED":
                 self.runtime.hold(container(ID, state=ContainerState(what)))
+            case _:
+                names = {**os.environ, "LINK": str(self.link), "APP": str(self.app), "ID": ID}
+                subprocess.run(["sh", "-ec", what], cwd=self.root, env=names, check=True)
 
     def why_kept(self, *, known: bool = False) -> dict[str, str]:
         """Why each link stays, by the beginning of its name."""
@@ -398,33 +369,33 @@ STAGES: dict[str, Callable[[LogTree], Stage]] = {
 
 
 @rows("""
-    planned     | happens                | answer             | removal | what
-    pod         | -                      | -                  | gone    | nothing
-    link        | -                      | -                  | gone    | nothing to a link
-    pod         | alive                  | pod_alive          | gone    | the pod is there
-    pod         | touch pod/new          | too_young          | kept    | a file was made
-    pod         | move pod, mkdir pod    | too_young          | kept    | another directory
-    pod         | move root              | -                  | nothing | no root
-    pod         | move root, touch root  | unreadable         | kept    | a file for a root
-    link        | RUNNING                | rotating           | gone    | it runs
-    link        | EXITED                 | -                  | gone    | it has exited
-    link        | touch log              | target_exists      | kept    | its log is back
-    link        | move link, dangle link | too_young          | kept    | another link
-    link        | move link, touch link  | -                  | nothing | a file for a link
-    link        | move links             | -                  | nothing | no directory of links
-    link        | away                   | incomplete_listing | gone    | the runtime is down
-    link, known | away                   | -                  | gone    | to the kubelet it has no container
+    planned     | happens                                             | answer             | removal | what
+    pod         | true                                                | -                  | gone    | nothing
+    link        | true                                                | -                  | gone    | nothing to a link
+    pod         | alive                                               | pod_alive          | gone    | the pod is there
+    pod         | touch pods/ns_p_u/new                               | too_young          | kept    | a file was made
+    pod         | mv pods/ns_p_u pods/x; mkdir pods/ns_p_u            | too_young          | kept    | another directory
+    pod         | mv pods x                                           | -                  | nothing | no root
+    pod         | mv pods x; touch pods                               | unreadable         | kept    | a file for a root
+    link        | RUNNING                                             | rotating           | gone    | it runs
+    link        | EXITED                                              | -                  | gone    | it has exited
+    link        | touch pods/ns_p_u/app/0.log                         | target_exists      | kept    | its log is back
+    link        | mv $LINK x; ln -s $PWD/pods/ns_p_u/app/1.log $LINK  | too_young          | kept    | another link
+    link        | mv $LINK x; touch $LINK                             | -                  | nothing | a file for a link
+    link        | mv containers x                                     | -                  | nothing | no directory of links
+    link        | away                                                | incomplete_listing | gone    | the runtime is down
+    link, known | away                                                | -                  | gone    | to the kubelet it has no container
 """)
 def test_what_has_changed_since_the_plan_stays_there(
     tree: LogTree, planned: str, happens: str, answer: str, removal: str
 ) -> None:
     """Checked right before its removal; by which it is looked at once more, without a question to
-    anybody: what is there by then under the name is not touched. What has not changed goes, once."""
+    anybody: what is there by then under the name is not touched. What has not changed goes,
+    once."""
     verdict, stage = tree.dead(STAGES[planned](tree))
     path = tree.pod if planned == "pod" else tree.link
     assert stage.present(verdict)
-    for action in happens.split(", "):
-        tree.happens(*action.split())
+    tree.happens(happens)
     there = os.path.lexists(path)
     kept = Refused(Reason(answer)) if answer != "-" else Ready(50.0)
     assert stage.check(verdict) == (GONE if removal == "nothing" else kept)
@@ -490,21 +461,19 @@ def test_a_directory_of_links_that_is_a_symlink_is_not_followed(tree: LogTree) -
 
 def test_only_dangling_symlinks_named_log_are_planned(tree: LogTree) -> None:
     """Kept: a file, a directory, a link of another name, one to a target elsewhere and one to an
-    existing log; the runtime is asked about none. One of an earlier root goes by the kubelet's rules alone: a guard does not even
-    follow it."""
-    (tree.links / f"file-{ID}.log").touch()
-    (tree.links / f"directory-{ID}.log").mkdir()
-    for name, target in {
-        f"other-{ID}.txt": "/nowhere",
-        f"foreign-{ID}.log": "/nowhere",
-        f"relative-{ID}.log": "../pods/a/b/0.log",
-        f"climbing-{ID}.log": f"{tree.paths.pod_logs_dir}/../../a/0.log",
-        f"loop-{ID}.log": str(tree.links / f"loop-{ID}.log"),
-        "short.log": f"{tree.app}/1.log",
-        f"app-{ID}.log": f"{tree.app}/1.log",
-        f"P_ns_app-{ID}.log": f"{tree.app}/1.log",
-    }.items():
-        (tree.links / name).symlink_to(target)
+    existing log; the runtime is asked about none. One of an earlier root goes by the kubelet's
+    rules alone: a guard does not even follow it."""
+    tree.happens("""
+        cd containers
+        touch file-$ID.log
+        mkdir directory-$ID.log
+        ln -s /nowhere other-$ID.txt
+        ln -s /nowhere foreign-$ID.log
+        ln -s ../pods/a/b/0.log relative-$ID.log
+        ln -s $APP/../../../../a/0.log climbing-$ID.log
+        ln -s $PWD/loop-$ID.log loop-$ID.log
+        for name in short.log app-$ID.log P_ns_app-$ID.log; do ln -s $APP/1.log $name; done
+    """)
     names = "foreign relative climbing loop short.log app P_ns_app"
     expected = dict.fromkeys(names.split(), Reason.NOT_KUBELETS)
     expected["p_ns_app"] = Reason.TARGET_EXISTS

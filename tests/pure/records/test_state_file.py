@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -74,9 +75,10 @@ def test_the_text_is_readable_and_what_has_gone_is_in_its_order() -> None:
     assert (found.records, found.gone, list(found.gone)) == (RECORDS, GONE, [TWO, ONE])
     rebooted = records_from_json(TEXT, Moment(50.0, SAVED.wall + DAY, "boot-2")).gone[TWO]
     assert rebooted == replace(WENT, first_detected=50.0 - 10_000.0, counted_since=50.0 - DAY)
-    now = [SAVED, replace(SAVED, monotonic=60_000.0), replace(SAVED, boot_id="boot-2")]
-    now += [replace(SAVED, boot_id=""), replace(SAVED, monotonic=40_000.0)]
-    clocks = [records_from_json(TEXT, each).saved for each in now]
+    clocks = [
+        records_from_json(TEXT, replace(SAVED, monotonic=at, boot_id=boot)).saved
+        for at, boot in ((5e4, "boot-1"), (6e4, "boot-1"), (4e4, "boot-1"), (5e4, ""), (5e4, "2"))
+    ]
     assert clocks == [(SAVED.monotonic, SAVED.wall)] * 2 + [None] * 3
     assert found.at == SAVED.wall
 
@@ -216,10 +218,8 @@ def test_what_was_saved_is_loaded_by_the_next_process(path: Path) -> None:
     assert loaded.problem == ""
     assert ages(loaded.records, clock.monotonic()) == ages(RECORDS, SAVED.monotonic + 30.0)
     assert list(loaded.gone) == [TWO, ONE]
-    assert file.save({ONE: ImageRecord(1.0)}, {}) == ""
-    found = file_at(path, clock).load()
-    assert found.records.keys() == {ONE}
-    assert found.gone == {}
+    assert file.save({ONE: RECORDS[ONE]}, {}) == ""
+    assert file_at(path, clock).load().records.keys() == {ONE}
 
 
 def test_nothing_to_save_creates_nothing_and_what_is_unchanged_is_written_once_an_hour(
@@ -242,55 +242,28 @@ def test_nothing_to_save_creates_nothing_and_what_is_unchanged_is_written_once_a
         assert (path.stat().st_ino == first) is unchanged
 
 
-def put(path: Path, what: str) -> None:
-    """Something else in place of the file, beside a good one; or a good one in the wrong way."""
-    good = path.with_name("good.json")
-    saved(good)
-    match what:
-        case "a symlink":
-            path.symlink_to(good)
-        case "a pipe":
-            os.mkfifo(path)
-        case "a directory":
-            path.mkdir()
-        case "a terabyte":  # sparse; it costs no more than the 16 MiB that are allowed
-            path.touch(0o600)
-            os.truncate(path, 2**40)
-        case "below a symlink":
-            good.rename(path)
-            path.parent.rename(path.parent.with_name("elsewhere"))
-            path.parent.symlink_to("elsewhere")
-        case "below a file":
-            path.parent.rename(path.parent.with_name("elsewhere"))
-            path.parent.touch()
-        case "of another user":
-            good.rename(path)
-            os.chown(path, 65534, 65534)
-        case mode:
-            good.rename(path)
-            path.chmod(int(mode, 8))
-
-
 @rows("""
-    place           | problem                        | save
-    a symlink       | is not used:                   | not a regular file
-    a pipe          | not a regular file             | not a regular file
-    a directory     | is not used:                   | cannot be saved
-    below a symlink | is not used:                   | cannot be saved
-    below a file    | is not used:                   | cannot be saved
-    a terabyte      | it is no file of image records |
-    0620            | others may write it            |
-    0602            | others may write it            |
-    of another user | others may write it            |
+    commands                                                                         | problem                        | save               | what
+    ln -s good.json images.json                                                      | is not used:                   | not a regular file | a symlink
+    mkfifo images.json                                                               | not a regular file             | not a regular file | a pipe
+    mkdir images.json                                                                | is not used:                   | cannot be saved    | a directory
+    mv good.json images.json; cd ..; mv reclaimd elsewhere; ln -s elsewhere reclaimd | is not used:                   | cannot be saved    | below a symlink
+    cd ..; mv reclaimd elsewhere; touch reclaimd                                     | is not used:                   | cannot be saved    | below a file
+    umask 177; truncate -s 1T images.json                                            | it is no file of image records |                    | a terabyte, sparse
+    mv good.json images.json; chmod 620 images.json                                  | others may write it            |                    | its group may write it
+    mv good.json images.json; chmod 602 images.json                                  | others may write it            |                    | everybody may
+    mv good.json images.json; chown 65534:65534 images.json                          | others may write it            |                    | of another user
 """)
 def test_what_others_may_have_put_there_is_not_used(
-    path: Path, place: str, problem: str, save: str
+    path: Path, commands: str, problem: str, save: str
 ) -> None:
-    """Neither read nor followed, nor waited for; a user who can write it could make young images
-    seem old. What could not be saved is not taken for saved."""
-    if place == "of another user" and os.geteuid() != 0:
+    """Beside a good file. Neither read nor followed, nor waited for, and a terabyte costs no more
+    than the 16 MiB that are allowed; a user who can write it could make young images seem old. What
+    could not be saved is not taken for saved."""
+    if "chown" in commands and os.geteuid() != 0:
         pytest.skip("needs root to give a file away")
-    put(path, place)
+    saved(path.with_name("good.json"))
+    subprocess.run(["sh", "-ec", commands], cwd=path.parent, check=True)
     file = file_at(path)
     assert file.load().records == {}
     assert problem in file.load().problem

@@ -1,6 +1,7 @@
 """The simulator of what removals cost: what a start needs, what a removal frees, when the kubelet
 and a policy act; its layers, which are those of the study that `tests.bench.regret.catalogue`
-names; its bound, below which no order comes; and that the page shows what the file says."""
+names; its bound, below which no order comes; that the page shows what the file says; and that what
+it compares as ours is what ships: the same orders as the product's own plans."""
 
 from __future__ import annotations
 
@@ -13,6 +14,9 @@ from random import Random
 
 import pytest
 
+from reclaim.evidence.references import ImagesInUse
+from reclaim.images.plan import ImageGCPolicy, plan_image_gc
+from reclaim.types import Image, ImageOrder, ImageRecord, Layers, Listing
 from tests.bench.regret.bound import least_bytes_again
 from tests.bench.regret.catalogue import (
     LARGEST_LAYER,
@@ -25,26 +29,20 @@ from tests.bench.regret.catalogue import (
 )
 from tests.bench.regret.compare import HEAD, MEASURED, PAGE, Results, shown_in, table
 from tests.bench.regret.node import Node
-from tests.bench.regret.policies import POLICIES, Alone, Offline, Reclaimd
-from tests.bench.regret.workloads import (
-    GIB,
-    WORKLOADS,
-    Start,
-    Trace,
-    ci_fleet,
-    edge_node,
-)
+from tests.bench.regret.policies import POLICIES, Alone, ByCost, Offline, Reclaimd
+from tests.bench.regret.workloads import GIB, WORKLOADS, Start, Trace, ci_fleet, edge_node
 from tests.rows import rows
 
-pytestmark = pytest.mark.house("tests/README.md", "tests/bench")
+pytestmark = pytest.mark.house("tests/README.md", "tests/bench", "reclaim/images")
 LIBRARY = ("GDSF", "LHD")
 TURNS = " ".join(f"{number * 1000}:{number % 2}" for number in range(100))
 
 
 def trace(images: str, starts: str = "") -> Trace:
-    """A node with a disk of 10 GiB, of which 8.5 are above the kubelet's mark. Images: their layers,
-    each a letter and GiB; behind `!`: side-loaded. Starts: when, which image, for how many seconds
-    (60), and how many GiB it writes; `turns`: a hundred times the first or the second image."""
+    """A node with a disk of 10 GiB, of which 8.5 are above the kubelet's mark. Images: their
+    layers, each a letter and GiB; behind `!`: side-loaded. Starts: when, which image, for how many
+    seconds (60), and how many GiB it writes; `turns`: a hundred times the first or the second
+    image."""
     found, layers, imported = Catalogue(), dict[str, int](), list[int]()
     for number, image in enumerate(images.split()):
         of = image.removeprefix("!").split("+")
@@ -237,3 +235,39 @@ def test_the_page_shows_what_was_measured() -> None:
     results = Results.read(MEASURED)
     (shown,) = re.findall(shown_in(re.escape(HEAD)), PAGE.read_text())
     assert shown == table(results)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("order", "ours"), [(ImageOrder.LRU, Reclaimd), (ImageOrder.COST, ByCost)])
+def test_ours_is_the_order_of_the_plan(order: ImageOrder, ours: type[Reclaimd], seed: int) -> None:
+    """A node after half a day, asked for 5 GiB: what its runtime would list, its
+    records and layers, as a plan.
+    """
+    node = Node(ci_fleet(seed, days=0.5), Alone())
+    node.run()
+    catalogue, layers = node.trace.catalogue, ByCost()
+    images, records = [], {}
+    for number, each in node.present.items():
+        tag = f"registry.example/repository-{catalogue.images[number].repository}:{number}"
+        images.append(Image(str(number), (tag,), size_bytes=catalogue.bytes_of(number)))
+        used = node.now if each.running else max(each.last_used, each.detected)
+        records[str(number)] = ImageRecord(
+            each.detected,
+            used,
+            uses=each.uses,
+            returned=each.returned,
+            counted_since=each.counted_since,
+        )
+    in_use = frozenset(str(number) for number, each in node.present.items() if each.running)
+    plan = plan_image_gc(
+        Listing(tuple(images)),
+        records,
+        ImageGCPolicy(order=order),
+        now=node.now,
+        usage=ImagesInUse(in_use, frozenset(), (), sandbox_image_known=True),
+        layers=Layers({str(number): layers._of(node, number) for number in node.present}),
+        need_bytes=5 * GIB,
+    )
+    planned = [int(verdict.id) for verdict in plan.remove]
+    assert len(planned) > 20
+    assert list(ours().order(node, node.unused(), 5 * GIB)) == planned

@@ -42,29 +42,12 @@ def polled(
 # ---- when to read again
 
 
-@rows("""
-    above    | rates   | seconds
-             |         | 10
-    500      | 100     | 2.5
-    102400   | 500     | 10
-    -1024    | 500     | 0.01
-    1000 100 | 100 100 | 0.5
-""")
-def test_the_interval_is_half_the_time_to_the_threshold(
-    above: str, rates: str, seconds: float
-) -> None:
-    """500 MiB above the threshold at 100 MiB/s are 5 s: observe again after 2.5 s."""
-    watched = zip(map(int, above.split()), map(float, rates.split()), strict=True)
-    assert next_interval([*watched], FLOOR, CEILING) == pytest.approx(seconds)
-
-
 def test_a_level_is_crossed_below_it_not_at_it() -> None:
     """In bytes or in inodes; without a level nothing is crossed, and polls are seldom."""
-    seen = [(GIB, 1000), (GIB - 1, 1000), (GIB, 999), (0, 0), (2**62, 2**62)]
-    assert list(map(LEVELS.crossed, seen)) == [False, True, True, True, False]
-    none = WatchedLevels((None, None), (1.0, 1.0), FLOOR, CEILING)
-    assert not none.crossed((0, 0))
-    assert none.poll_interval(polled(0.0, 0, 0)) == CEILING
+    seen = [(GIB, 1000), (GIB - 1, 1000), (GIB, 999)]
+    assert list(map(LEVELS.crossed, seen)) == [False, True, True]
+    none = LEVELS._replace(levels=(None, None))
+    assert (none.crossed((0, 0)), none.poll_interval(polled(0.0, 0, 0))) == (False, CEILING)
 
 
 @given(amounts, amounts, st.floats(0, 1e12), st.floats(0, 1e12))
@@ -73,15 +56,10 @@ def test_polls_are_as_often_as_the_nearer_of_bytes_and_inodes_asks(
 ) -> None:
     """2000 inodes above at 20 000 a second are 50 ms. A fill that the polls found only shortens
     that; an idle filesystem is polled every 50 ms at most."""
-    seen = (available, inodes)
-    poll = polled(0.0, *seen)
+    poll = polled(0.0, available, inodes)
     usual = LEVELS.poll_interval(poll)
-    rates = {GIB: 500.0 * MIB, 1000: 20_000.0}
-    assert usual == next_interval(
-        [(amount - level, rates[level]) for amount, level in zip(seen, rates, strict=True)],
-        FLOOR,
-        CEILING,
-    )
+    above = [(available - GIB, 500.0 * MIB), (inodes - 1000, 20_000.0)]
+    assert usual == next_interval(above, FLOOR, CEILING)
     assert FLOOR <= LEVELS.poll_interval(poll, (bytes_rate, inodes_rate)) <= usual
     assert LEVELS.poll_interval(poll, idle=True) == max(usual, 5 * FLOOR)
 
@@ -223,7 +201,6 @@ def test_a_fill_that_has_stopped_is_over_within_seconds(trickle: int) -> None:
     """After 500 MiB/s for 2 s the rate falls as the silence grows; what a log writes meanwhile is
     none of it. The fastest fill forgets slowly, the falls at once: three are kept at least."""
     readings = filled(500 * MIB, [POLL] * 200)
-    assert len(seen(readings).falls) in (25, 26)
     for seconds, at_most in ((1.0, 30 * MIB), (10.0, 3 * MIB), (31.0, 0), (480.0, 0)):
         stopped = seen(filled(trickle * 2, [0.5] * round(seconds * 2), readings))
         assert stopped.rate <= max(at_most, 2 * trickle) * 1.01
@@ -237,25 +214,8 @@ def test_a_fill_that_has_stopped_is_over_within_seconds(trickle: int) -> None:
 # ---- when an observation is due between two observations
 
 
-"""Seconds -> bytes available and inodes free at that time."""
-
-
 def never() -> None:
     """The notifier only answers."""
-
-
-@pytest.mark.parametrize("before", [0, 100])
-def test_an_observation_is_due_below_a_level_however_long_the_filesystem_was_idle(
-    before: int,
-) -> None:
-    """At both levels none is; one byte or one inode below one is, also after a hundred polls with
-    the same numbers."""
-    for below in ((GIB - 1, 1000), (GIB, 999)):
-        notifier, now = ThresholdNotifier(LEVELS, never), 0.0
-        for _ in range(before):
-            assert not notifier.update(polled(now, GIB, 1000))
-            now = notifier.due_at
-        assert notifier.update(polled(now, *below))
 
 
 @rows("""
@@ -270,9 +230,9 @@ def test_an_observation_is_due_below_a_level_however_long_the_filesystem_was_idl
 def test_an_observation_is_due_when_a_fill_begins_or_has_crossed_a_level(
     left: int, since: float, mib: float, inodes: float, ceiling: float, due: float | None
 ) -> None:
-    """Of so many MiB and 100 000 inodes: the poll after its beginning, or the next one, finds a fill,
-    so its rate is known when the level of 1 GiB comes; what was there at the first poll is none that
-    begins. Idle, polls are as seldom as the interval allows: two show that it is."""
+    """Of so many MiB and 100 000 inodes: the poll after its beginning, or the next one, finds a
+    fill, so its rate is known when the level of 1 GiB comes; what was there at the first poll is
+    none that begins. Idle, polls are as seldom as the interval allows: two show that it is."""
     levels = LEVELS._replace(ceiling_seconds=ceiling)
     notifier, now, times = ThresholdNotifier(levels, never), 0.0, list[float]()
     assert notifier.due_at < 0.0, "the first poll is due at once"

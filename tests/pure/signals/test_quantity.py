@@ -23,7 +23,6 @@ from signals.quantity import (
     QUANTITY_FORMS,
     Percentage,
     QuantityError,
-    counted,
     format_bytes,
     format_duration,
     format_quantity,
@@ -339,9 +338,3 @@ def test_bytes_for_people_have_one_decimal_and_a_binary_unit(amount: int, text: 
 def test_seconds_for_people_have_at_most_two_units(seconds: float, text: str) -> None:
     """The two largest units that are not zero; one below a minute."""
     assert format_duration(seconds) == text
-
-
-def test_a_number_of_things_has_their_plural() -> None:
-    """One object, all other numbers objects."""
-    found = [counted(number, "object") for number in (0, 1, 2, -1)]
-    assert found == ["0 objects", "1 object", "2 objects", "-1 objects"]

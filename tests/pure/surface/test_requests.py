@@ -1,24 +1,32 @@
-"""The request to the daemon: its options, the socket it goes to, and how it waits for its pass."""
+"""The request to the daemon: its options, the socket it goes to, and how it waits for its pass. A
+pause outlives the daemon: how long it still lasts, by which clock, and what is no pause."""
 
 from __future__ import annotations
 
-import threading
+import contextlib
+import json
+import subprocess
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from eviction.cli.client import CONTROL_SOCKET, files_seen, read_arguments, seen_in
+from eviction.cli.client import files_seen, read_arguments, seen_in
 from eviction.configuration.effective import load
 from eviction.decision.synchronize import EvictionConfig
-from eviction.engine.effects import PassWanted, Request
+from eviction.engine.effects import PassWanted, PauseSet, Request
+from eviction.engine.fold import fold
 from eviction.engine.node import Node
-from eviction.records.pass_json import room_of
 from eviction.records.passes import Trigger
+from eviction.records.state_file import Moment
 from eviction.surface import answer
 from eviction.surface.answer import Answer, OptionRefused
 from eviction.surface.check import CheckOptions
+from eviction.surface.pause import LARGEST_BYTES, PauseFile, left_seconds, pause_json
 from eviction.surface.requests import (
     MOST_WAITING,
     ReclaimOptions,
@@ -28,9 +36,17 @@ from eviction.surface.requests import (
 )
 from eviction.types import Extent
 from reclaim.workers import Workers
-from signals.types import KUBELET_SIGNALS, FilesystemRole, Signal, SignalObservations
-from tests.inline import NOTHING_DECIDED
-from tests.pure.values import GIB, observation, observations_of
+from signals.types import KUBELET_SIGNALS, Signal, SignalObservations
+from tests.inline import NOTHING_DECIDED, configured
+from tests.pure.values import (
+    GIB,
+    InterruptedClock,
+    Interruption,
+    SteppedClock,
+    observation,
+    observations_of,
+)
+from tests.reclaimd_process import came_true
 from tests.rows import rows
 
 SIGNALS = (*KUBELET_SIGNALS, Signal("cache.available"), Signal("cache.inodesFree"))
@@ -71,21 +87,19 @@ def test_the_options_of_a_command_are_passed_on(words: str, passed_on: list[obje
     assert list(read_arguments(command, given) or ()) == passed_on
 
 
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        ("kind: x\n", CONTROL_SOCKET),
-        ("controlSocket: /run/a.sock\n", "/run/a.sock"),
-        ("# controlSocket: /run/no.sock\ncontrolSocket: '/run/b.sock' # here\n", "/run/b.sock"),
-        ('{"apiVersion": "x", "controlSocket": "/run/c.sock"}', "/run/c.sock"),
-        ("stateFile: /x # not controlSocket: /run/no.sock\n", CONTROL_SOCKET),
-        ('controlSocket: ""\n', ""),
-    ],
-)
+@rows("""
+    text                                                         | path
+    kind: x                                                      | /run/reclaimd/control.sock
+    controlSocket: /run/a.sock                                   | /run/a.sock
+    # controlSocket: /run/no.sock;controlSocket: '/run/b.sock' # here | /run/b.sock
+    {"apiVersion": "x", "controlSocket": "/run/c.sock"}          | /run/c.sock
+    stateFile: /x # not controlSocket: /run/no.sock              | /run/reclaimd/control.sock
+    controlSocket: ""                                            |
+""")
 def test_the_control_socket_is_found_in_the_files(tmp_path: Path, text: str, path: str) -> None:
-    """As YAML or as JSON, without either being read; a later drop-in wins."""
+    """As YAML (`;`: another line) or as JSON, without either being read; a later drop-in wins."""
     file, drop_ins = tmp_path / "reclaimd.yaml", tmp_path / "conf.d"
-    file.write_text(text)
+    file.write_text(text.replace(";", "\n") + "\n")
     assert seen_in(files_seen(str(file), "")[1]) == path
     drop_ins.mkdir()
     for name in ("20.conf", "10.conf", "99.txt"):
@@ -157,24 +171,6 @@ def test_room_is_a_mark_on_the_bytes_of_that_filesystem(on: str, room: str, mark
     assert request == Request(row, (options.until,), Extent.ENOUGH)
 
 
-@rows("""
-    available | kept_free | dry_run | missing | words
-    14        | 9         |         | 0       | 14.0GiB is available, 5.0GiB, the room is there
-    8         | 9         |         | 4       | 8.0GiB is available, 0B, 4.0GiB is missing
-    12        | 0         | yes     | 0       | 12.0GiB would be available, 12.0GiB, the room would be there
-    11        | 0         | yes     | 1       | 11.0GiB would be available, 11.0GiB, 1.0GiB would be missing
-""")
-def test_what_is_there_and_what_is_missing_is_said(
-    available: int, kept_free: int, dry_run: bool, missing: int, words: str
-) -> None:
-    """And how much of it is above the marks, as using the rest makes reclaimd remove more."""
-    amounts = (12 * GIB, available * GIB)
-    room = room_of(FilesystemRole.IMAGEFS, *amounts, kept_free=kept_free * GIB, dry_run=dry_run)
-    first, above, end = words.split(", ")
-    sentence = f"{first} on imagefs, {above} of it above the marks; 12.0GiB was asked for: {end}"
-    assert (room.missing, room.sentence) == (missing * GIB, sentence)
-
-
 # ---- waiting for a pass
 
 WANTED = PassWanted(
@@ -188,25 +184,19 @@ REQUEST: dict[str, Any] = {"options": {}, "told": {}}
 
 class WithoutLoop(Node):
     """A node whose loop does not run: `withdrawn` are the passes that it was not to begin. A pass
-    ends when it is withdrawn, or with `end`."""
+    ends when it is withdrawn, or as `ended` says."""
 
     def __init__(self, waiting: int = 0, *, begun: bool = False):
         super().__init__(load(None, {}, OWN))
         self.owner.world = self.owner.world._replace(wanted=(WANTED,) * waiting)
-        self.begun, self.over = begun, threading.Event()
+        self.begun, self.ended = begun, Future[Answer]()
         self.withdrawn: list[PassWanted] = []
-        self.ended: Answer | Exception = OptionRefused("its client has gone")
-
-    def end(self, how: Answer | Exception) -> None:
-        """The pass ends so."""
-        self.ended = how
-        self.over.set()
 
     def withdraw(self, wanted: PassWanted) -> bool:
         """Whether it has not begun."""
         if not self.begun:
             self.withdrawn.append(wanted)
-            self.over.set()
+            self.ended.cancel()
         return not self.begun
 
 
@@ -217,25 +207,23 @@ class OfWithoutLoop(Requests):
         """Waits for the end."""
         wanted(WANTED)
         assert isinstance(self.node, WithoutLoop)
-        self.node.over.wait()
-        if isinstance(self.node.ended, Exception):
-            raise self.node.ended
-        return self.node.ended
+        return self.node.ended.result()
 
 
 def test_the_conversation_ends_with_the_answer() -> None:
     """Accepted at once, with what the daemon does; then exit code, sentence and data. A pass that
     has begun is waited for beyond the limit, which is for the turn; its heartbeats go on."""
-    for how in (Answer(1, "held off", {"a": 1}, ("x",)), OptionRefused("it ended in a defect")):
+    for raised in (None, OptionRefused("it ended in a defect")):
         node = WithoutLoop(begun=True)
         lines = OfWithoutLoop(node, lambda: "relieving", 0.1).converse(REQUEST, {})
         for _ in range(2):
             assert next(lines) == {"accepted": True, "busy": "relieving"}
-        node.end(how)
-        if isinstance(how, Answer):
+        if raised is None:
+            node.ended.set_result(Answer(1, "held off", {"a": 1}, ("x",)))
             given = {"exit_code": 1, "sentence": "held off"}
             assert [*lines][-1] == {**given, "document": {"a": 1}, "lines": ("x",)}
         else:
+            node.ended.set_exception(raised)
             with pytest.raises(OptionRefused, match=r"^it ended in a defect$"):
                 list(lines)
 
@@ -282,3 +270,242 @@ def test_who_is_refused_begins_nothing(asked: Any, loaded: Any, refused: str | N
         with pytest.raises(OptionRefused) as refusal:
             next(lines)
         assert (str(refusal.value), node.withdrawn) == (refused, [])
+
+
+HOUR = 3600.0
+LONGEST = 86_400.0
+BEGUN = Moment(monotonic=1000.0, wall=1_800_000_000.0, boot_id="boot-1", machine_id="machine")
+KEPT = pause_json(HOUR, BEGUN)
+
+
+def after(
+    passed: float, set_by: float = 0.0, boot: str = "boot-1", up: float | None = 60.0
+) -> Moment:
+    """So long after the pause began, in its boot or as long after another one. `set_by`: how far
+    somebody has set the time of day meanwhile."""
+    since_boot = BEGUN.monotonic + passed if boot == "boot-1" else up or 60.0
+    return Moment(since_boot, BEGUN.wall + passed + set_by, boot, "machine")
+
+
+@rows("""
+    passed | set_by | boot   | up   | left | what
+    1200   | 0      | boot-1 |      | 2400 | 20 minutes
+    1200   | -36000 | boot-1 |      | 2400 | set back
+    1200   | 36000  | boot-1 |      | 2400 | set forward
+    3600   | 0      | boot-1 |      | 0    | an hour
+    3600   | -36000 | boot-1 |      | 0    | set back
+    3600   | 36000  | boot-1 |      | 0    | set forward
+    -500   | 0      | boot-1 |      | 3600 | a file that says it begins later in this boot
+    1200   | 0      | boot-2 |      | 2400 | the node was off for 19 minutes
+    7200   | 0      | boot-2 |      | 0    | the node was off for two hours
+    1200   | -2e9   | boot-2 |      | 3540 | a node without a battery clock
+    1200   | -2e9   |        |      | 3540 | and without a boot that is known
+    0      | -2e9   | boot-2 | 3600 | 0    | it ends
+""")
+def test_what_is_left_of_an_hour(
+    passed: float, set_by: float, boot: str, up: float | None, left: float
+) -> None:
+    """In the same boot the time of day does not matter; after another one it decides, but it never
+    lasts longer than it was to, less the time since the boot, and so it ends, however often the
+    daemon is started again."""
+    assert left_seconds(KEPT, after(passed, set_by, boot, up)) == left
+
+
+def changed(**fields: Any) -> bytes:
+    """The file with other fields, also of its beginning."""
+    kept = json.loads(KEPT)
+    if isinstance(begun := fields.get("begun"), dict):
+        fields["begun"] = {**kept["begun"], **begun}
+    return json.dumps({**kept, **fields}).encode()
+
+
+@rows("""
+    fields
+    {kind: reclaimd.io/image-records}
+    {version: 2}
+    {begun: []}
+    {begun: null}
+    {seconds: 0}
+    {seconds: -1}
+    {seconds: true}
+    {seconds: 1h}
+    {seconds: null}
+    {seconds: 86401}
+    {seconds: .inf}
+    {seconds: .nan}
+    {begun: {wall: .nan}}
+    {begun: {monotonic: now}}
+    {begun: {monotonic: -.inf}}
+    {begun: {boot_id: 5}}
+    {begun: {machine_id: null}}
+""")
+def test_what_is_no_pause_is_refused_in_words(fields: dict[str, Any]) -> None:
+    """Torn, foreign, oversized, of another version, or with times that cannot be."""
+    large = changed(seconds=10**400), changed(begun={"wall": 10**400}), b"x" * (LARGEST_BYTES + 1)
+    torn = b"", b"\n", b"\xff\xfe", b"null", b"[]", b'"pause"', b"{}", b"[" * 4000, KEPT[:-20]
+    for text in (changed(**fields), *large, *torn):
+        with pytest.raises(ValueError, match=r"^it is not a pause"):
+            left_seconds(text, after(0.0))
+
+
+def test_a_pause_of_another_machine_is_none() -> None:
+    """A cloned disk image carries it."""
+    assert left_seconds(changed(begun={"machine_id": "another"}), after(0.0)) == 0.0
+
+
+values = st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=9)
+
+
+@given(
+    values, st.dictionaries(st.sampled_from(Moment.__match_args__), values), st.binary(max_size=200)
+)
+def test_whatever_the_bytes_are_there_is_a_length_or_a_refusal(
+    seconds: object, begun: object, some: bytes
+) -> None:
+    """Never a longer pause than a day."""
+    for text in (changed(begun=begun, seconds=seconds), changed(seconds=seconds), some):
+        with contextlib.suppress(ValueError):
+            assert 0.0 <= left_seconds(text, after(0.0)) <= LONGEST
+
+
+class Paused(Node):
+    """A node whose owner folds at once what it is asked."""
+
+    def __init__(self, clock: SteppedClock):
+        super().__init__(configured(), clock=clock)
+
+    def pause(self, seconds: float, unknown: str = "", *, if_unknown: bool = False) -> int:
+        """In force at once."""
+        world = self.owner.world._replace(now=self.clock.monotonic())
+        self.owner.world = fold(world, PauseSet(seconds, unknown, if_unknown))
+        return 0
+
+
+class Host:
+    """One node: its clock, its state directory, and a daemon that is started as often as asked."""
+
+    def __init__(self, state: Path):
+        self.clock = SteppedClock()
+        self.state = state
+        self.path = Path(f"{state}.pause")
+        self.told: list[str] = []
+
+    def started(self) -> tuple[Paused, PauseFile]:
+        """The pause of a daemon that starts now, and its file. A file that cannot be read is looked
+        at again at once; what is said then is in `told`."""
+        pause = Paused(self.clock)
+        file = PauseFile(str(self.state), self.clock, "boot-1", machine_id="machine")
+        file.restore(pause, self.told.append, again_seconds=0.01)
+        return pause, file
+
+    def put(self, text: bytes) -> None:
+        """A file of somebody's in its place, whole at once."""
+        self.path.parent.mkdir(exist_ok=True)
+        whole = self.path.with_name("whole")
+        whole.write_bytes(text)
+        whole.chmod(0o600)
+        whole.rename(self.path)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Host:
+    """A node whose state directory does not exist yet."""
+    return Host(tmp_path / "state" / "images.json")
+
+
+def test_a_daemon_that_ends_takes_a_pause_that_is_over_along(node: Host) -> None:
+    """A time of day that is set back could bring it to life. Nobody else may read or write its
+    file."""
+    pause, file = node.started()
+    file.finish(pause.pause_left_seconds)
+    assert not node.path.parent.exists(), "without a pause: nothing"
+    pause.pause(600.0)
+    assert file.keep(pause.pause_left_seconds) == ""
+    file.finish(pause.pause_left_seconds)
+    assert node.path.stat().st_mode & 0o777 == 0o600
+    node.clock.step(600.0)
+    file.finish(pause.pause_left_seconds)
+    assert not node.path.exists()
+
+
+def test_a_pause_that_is_ended_does_not_come_back(node: Host) -> None:
+    """The file is gone; also if it is ended in the middle of being saved."""
+    for interrupted in (False, True):
+        clock = InterruptedClock()
+        pause = Paused(node.clock)
+        file = PauseFile(str(node.state), clock, "boot-1", machine_id="machine")
+
+        def resume(pause: Paused = pause, file: PauseFile = file) -> str:
+            pause.pause(0.0)
+            return file.keep(pause.pause_left_seconds)
+
+        pause.pause(HOUR)
+        resumed = clock.interruption = Interruption(resume if interrupted else lambda: None)
+        assert file.keep(pause.pause_left_seconds) == ""
+        resumed.join()
+        assert interrupted or resume() == ""
+        assert [*node.path.parent.iterdir()] == []
+        assert node.started()[0].paused() == ""
+
+
+def test_a_pause_that_cannot_be_kept_holds_and_is_a_sentence(node: Host) -> None:
+    """Without a state file."""
+    pause, file = Paused(node.clock), PauseFile("", node.clock)
+    file.restore(pause)
+    pause.pause(600.0)
+    ends = "a restart of the daemon ends the pause, as stateFile is empty"
+    assert (file.keep(pause.pause_left_seconds), pause.pause_left_seconds()) == (ends, 600.0)
+    assert not node.state.parent.exists()
+
+
+@pytest.mark.parametrize("text", [b"", b"{", KEPT[:-9], b"x" * 1_000_000])
+def test_what_lies_in_its_place_may_be_a_pause_until_the_next_one(node: Host, text: bytes) -> None:
+    """Nothing is removed, for a day at most; it is left alone until somebody begins a pause."""
+    node.put(text)
+    (pause, file), (forgotten, _) = node.started(), node.started()
+    assert "as whether a pause is in force is not known" in pause.paused()
+    assert (pause.pause_left_seconds(), node.path.read_bytes()) == (LONGEST, text)
+    pause.pause(600.0)
+    assert file.keep(pause.pause_left_seconds) == ""
+    assert node.started()[0].pause_left_seconds() == pause.pause_left_seconds() == 600.0
+    node.path.write_bytes(text)
+    node.clock.step(LONGEST)
+    assert forgotten.paused() == ""
+
+
+@rows("""
+    commands                                                                | what
+    mv images.json.pause kept; ln -s kept images.json.pause                 | a symbolic link to a pause
+    rm images.json.pause; mkfifo images.json.pause                          | a FIFO that nobody writes
+    chmod 666 images.json.pause                                             | a file that every user may write
+    rm images.json.pause; mkdir images.json.pause                           | a directory
+    cd ..; mv state elsewhere; ln -s elsewhere state                        | the state directory is a link
+""")
+def test_what_others_may_have_put_there_may_be_a_pause(
+    node: Host, tmp_path: Path, commands: str
+) -> None:
+    """`resume` ends it; so does its removal, without a word to the daemon."""
+    node.put(KEPT)
+    subprocess.run(["sh", "-ec", commands], cwd=node.path.parent, check=True)
+    pause, other = node.started()[0], node.started()[0]
+    assert pause.pause_is_unknown()
+    assert other.pause_left_seconds() == LONGEST
+    pause.pause(0.0)
+    assert pause.paused() == ""
+    node.path.parent.rename(tmp_path / "away")
+    assert came_true(lambda: not other.pause_is_unknown())
+    said = f"{node.path} can be read again: there is no pause"
+    assert (other.paused(), node.told) == ("", [said])
+
+
+def test_a_pause_that_can_be_read_again_lasts_as_long_as_it_says(node: Host) -> None:
+    """Ten minutes, of which four have passed."""
+    node.put(KEPT[:-9])
+    pause, begun = node.started()[0], Paused(node.clock)
+    since = Moment(node.clock.monotonic(), node.clock.wall(), "boot-1", "machine")
+    begun.pause(600.0)
+    node.clock.step(240.0)
+    assert pause.pause_left_seconds() == LONGEST - 240.0
+    node.put(pause_json(600.0, since))
+    assert came_true(lambda: pause.pause_left_seconds() == 360.0 and bool(node.told))
+    assert node.told == [f"{node.path} can be read again: {begun.paused()}"]

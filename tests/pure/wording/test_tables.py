@@ -1,7 +1,10 @@
-"""Sentences and tables for people: every reason has words, every mark its sentence, lines fit."""
+"""Sentences and tables for people: every reason has words, every mark its sentence, lines fit; and
+one event is one line, whatever it contains."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +31,6 @@ from eviction.wording.explain import (
     condition_begins,
     conditions_in_words,
     counts_table,
-    disk_pressure,
     distinguishable,
     image_gc_mark,
     ladder,
@@ -43,6 +45,7 @@ from eviction.wording.explain import (
     unreachable_sentences,
     why_met,
 )
+from eviction.wording.log import Level, Log, goes_to_journal
 from reclaim.removals import StageId
 from reclaim.types import (
     DELETE_UNUSED_IMAGES,
@@ -79,15 +82,14 @@ GOING = Verdict(
 STAYING = Verdict(Kind.CONTAINER, "c", "default/pod/app#0", Action.KEEP, Reason.RUNNING)
 GONE, FAILED = (
     Outcome(GOING, Result.REMOVED, freed=Amounts(2 * MIB, 3)),
-    Outcome(GOING, Result.FAILED, "busy"),
+    Outcome(GOING, Result.FAILED, "busy\x1b\n"),
 )
 TEN = threshold(NODEFS, "10Gi")
 
 
 def test_every_reason_has_words() -> None:
-    """And no two of them the same. A plan keeps the logs of a pod that never left, so nothing says
+    """No two of them the same. A plan keeps the logs of a pod that never left, so nothing says
     of one that it is back."""
-    assert set(Reason) <= set(REASONS)
     assert len(set(REASONS.values())) == len(REASONS)
     assert REASONS[Reason.POD_ALIVE] == "its pod exists"
 
@@ -122,12 +124,10 @@ def test_the_words_say_whose_mark_is_crossed(
     conditions: str, known: bool, available: int, words: str
 ) -> None:
     """Ours, of 10 GiB, of which 11 are needed for what is coming; and the kubelet's where its marks
-    are known. JSON tells not crossed from not known, too."""
+    are known."""
     seen = {NODEFS: observation(NODEFS, available * GIB)._replace(needed=11 * GIB)}
     why = why_met(thresholds_met([TEN], seen, enforce_min_reclaim=False), seen)
     assert conditions_in_words(conditions.split(), known, why) == words
-    told = disk_pressure(conditions.split(), () if known else None)
-    assert told == ("DiskPressure" in conditions if known else None)
 
 
 @pytest.mark.regression
@@ -198,20 +198,6 @@ def test_signals_objects_and_passes_are_shown_in_tables_and_sentences() -> None:
     assert no_effect_sentences((threshold(NODEFS, "10%"),)) == []
 
 
-names = st.text(max_size=40) | st.binary(max_size=40).map(os.fsdecode)
-
-
-@given(names, names)
-def test_no_name_and_no_error_breaks_a_line_of_a_pass(name: str, error: str) -> None:
-    """Of the runtime, which are UTF-8, or on a disk, which are any bytes."""
-    failed = Outcome(GOING._replace(name=name), Result.FAILED, error)
-    done = ReclaimResult("f", (failed,), (Outcome(STAYING._replace(name=name)),), error=error)
-    shown = outcomes_table([failed, *done.kept])
-    assert len(shown) == 3
-    shown += pass_lines(story(GIB, TEN, done, result=PassResult.FAILED, reason=error))
-    assert all(line.isprintable() for line in shown)
-
-
 @pytest.mark.regression
 @rows("""
     available | needed | sentence                                                        | event
@@ -246,31 +232,27 @@ def test_the_names_of_what_was_removed_are_the_first_32_and_a_count() -> None:
 
 # ---- marks: the kubelet's beside ours
 
+LADDER = """
+nodefs.available 20.000000000 kubelet soft (90 s grace) 20Gi
+nodefs.available 15.000000000 reclaimd hard 15Gi
+nodefs.available 10.000000000 kubelet hard 10Gi
+imagefs.available 21.000000000 reclaimd hard 21Gi
+imagefs.available 20.000000000 kubelet image GC frees to 80%
+imagefs.available 15.999999999 kubelet image GC starts at 85%
+imagefs.available 15.000000000 kubelet hard 15Gi
+"""
 SEEN = {signal: observation(signal, 50 * GIB) for signal in (NODEFS, IMAGEFS)}
 
 
 def test_the_highest_mark_of_each_signal_comes_first() -> None:
-    """A disk that fills meets the highest mark first; a mark with a margin stands at the sum, each
-    truncated by itself. Without a reading there is none."""
+    """A disk that fills meets the highest mark first. Without a reading there is none."""
     ours = [threshold(IMAGEFS, "21Gi"), *marks_of("15Gi")]
     kubelets = [TEN, *marks_of("20Gi/90"), threshold(IMAGEFS, "15Gi")]
     found = ladder(ours, kubelets, (85, 80), observations=SEEN)
-    assert (
-        "\n".join(f"{one.signal} {one.mark} {one.whose} {one.what}" for one in found)
-        == f"""\
-nodefs.available {20 * GIB} kubelet soft (90 s grace) 20Gi
-nodefs.available {15 * GIB} reclaimd hard 15Gi
-nodefs.available {10 * GIB} kubelet hard 10Gi
-imagefs.available {21 * GIB} reclaimd hard 21Gi
-imagefs.available {20 * GIB} kubelet image GC frees to 80%
-imagefs.available {16 * GIB - 1} kubelet image GC starts at 85%
-imagefs.available {15 * GIB} kubelet hard 15Gi"""
-    )
+    shown = [f"{one.signal} {one.mark / GIB:.9f} {one.whose} {one.what}" for one in found]
+    assert shown == LADDER.strip().splitlines()
     assert ladder(ours, kubelets, (85, 80), observations={NODEFS: SEEN[NODEFS]}) == found[:3]
     assert len(ladder(ours, kubelets, None, observations=SEEN)) == len(found) - 2
-    raised = Threshold(NODEFS, value("10%"), margin=value("5%"))
-    (mark,) = ladder([raised], [], None, observations={NODEFS: observation(NODEFS, 0, 1000)})
-    assert (mark.mark, mark.what) == (150, "hard 10% + 5%")
 
 
 @pytest.mark.parametrize("capacity", [10**9, 100 * GIB, 7 * GIB + 1])
@@ -331,9 +313,9 @@ def marks_of(text: str) -> list[Threshold]:
 def test_thresholds_that_act_later_than_the_kubelet_are_told(
     ours: str, kubelets: str, late: str | None
 ) -> None:
-    """With a lower mark or a longer grace: of ours the nearest with a grace that is not longer, else
-    the nearest. Without a threshold of ours or a reading nothing is said, nor of containerfs, whose
-    thresholds never take effect in the kubelet either (UpdateContainerFsThresholds)."""
+    """With a lower mark or a longer grace: of ours the nearest with a grace that is not longer,
+    else the nearest. Without a threshold of ours or a reading nothing is said, nor of containerfs,
+    whose thresholds never take effect in the kubelet either (UpdateContainerFsThresholds)."""
     seen = {**SEEN, CONTAINERFS: observation(CONTAINERFS, 50 * GIB)}
     told = list(later_than_kubelet(marks_of(ours), marks_of(kubelets), seen))
     begins = f"nodefs.available: the mark of {late} acts later than the kubelet's of 10"
@@ -381,7 +363,8 @@ ROWS = [
 """)
 def test_columns_are_left_out_in_the_stated_order(width: int | None, left_out: str) -> None:
     """At 80 columns objects have result, kind, name, size, reason and what was freed; at 60 result,
-    name and what was freed; in a pipe every column, and each row in one line, however long its names."""
+    name and what was freed; in a pipe every column, and each row in one line, however long its
+    names."""
     lines = table(ROWS, width)
     heads = {head for head in OBJECTS if f" {head} " in f" {lines[0]} "}
     assert set(OBJECTS) - heads == set(filter(None, left_out.split(", ")))
@@ -389,8 +372,8 @@ def test_columns_are_left_out_in_the_stated_order(width: int | None, left_out: s
 
 
 def test_of_a_name_both_ends_are_shown_and_texts_go_on_below() -> None:
-    """No word of a text is broken that fits; a path goes on after a slash, the name of a field after
-    a dot."""
+    """No word of a text is broken that fits; a path goes on after a slash, the name of a field
+    after a dot."""
     words = "a container uses it, and another one too"
     named = [["NAME", "IN WORDS"], ["registry.example/some/team/app:1.2.3", words]]
     grace = "evictionSoftGracePeriod.nodefs.available"
@@ -421,8 +404,8 @@ cells = st.text("ab ./,:=é\n", max_size=90)
 def test_every_line_fits_and_is_printable_and_no_text_is_lost(
     last: str, heads: list[str], one: str, other: str, data: st.DataObject, width: int | None
 ) -> None:
-    """Whatever the cells are, from 45 columns on; without a width each row is a line. A head that is
-    left out is not the first of its table."""
+    """Whatever the cells are, from 45 columns on; without a width each row is a line. A head that
+    is left out is not the first of its table."""
     short = [data.draw(st.text("x", max_size=12)) for _ in heads]
     rows = [["RESULT", *heads, last], ["1", *short, one], ["2", *short, other]]
     lines = table(rows, width)
@@ -459,3 +442,123 @@ def test_a_sparkline_is_flat_where_little_moves() -> None:
     """Else it goes from the least amount to the largest."""
     assert sparkline([0, 10, 30, 70, 20], 100) == "▁▂▄█▃"
     assert (sparkline([5000, 5001], 10_000), sparkline([0], 0)) == ("▁▁", "▁")
+
+
+WALL = 1_800_000_000.25
+HOSTILE = "a\nb\r\x1b[2J\x00\x7f\x85\u2028\u202e\t"
+
+
+def logged(*, as_json: bool = False, verbosity: int = 0) -> tuple[Log, io.StringIO]:
+    """A log and the stream that it writes to."""
+    stream = io.StringIO()
+    return Log(lambda: WALL, as_json=as_json, verbosity=verbosity, stream=stream), stream
+
+
+def test_an_event_is_a_line_of_text_or_one_object() -> None:
+    """Values with blanks or quotes, and empty ones, are quoted; what the sentence says, and the
+    record, are left to the JSON form, and what that has as a field is a line of its own only in
+    text."""
+    (text, in_text), (document, in_json) = logged(), logged(as_json=True)
+    given: dict[str, Any] = {"signal": "nodefs.available", "reason": "it is 1GiB", "said": '"'}
+    for log in (text, document):
+        log.info("relieved", **given, nothing="", record={"a": [1]})
+        log.info("held off: 17 of 2", reason="held_off", code=17, other=7, result="idle")
+        log.in_text("removed image a", **{"pass": "1"})
+    assert in_text.getvalue() == (
+        '2027-01-15T08:00:00.250Z info    relieved signal=nodefs.available reason="it is 1GiB"'
+        ' said="\\"" nothing=""\n2027-01-15T08:00:00.250Z info    held off: 17 of 2 other=7\n'
+        "2027-01-15T08:00:00.250Z info    removed image a pass=1\n"
+    )
+    head = {"time": "2027-01-15T08:00:00.250Z", "level": "info", "message": "relieved"}
+    assert json.loads(in_json.getvalue().splitlines()[0]) == {
+        **head,
+        **given,
+        "nothing": "",
+        "record": {"a": [1]},
+    }
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@given(
+    sentence=st.text() | st.just(HOSTILE),
+    name=st.text() | st.just(HOSTILE) | st.binary(max_size=40).map(os.fsdecode),
+)
+def test_one_event_is_one_printable_line(as_json: bool, sentence: str, name: str) -> None:
+    """No name ends a line early, turns it around, or sends commands to a terminal."""
+    log, stream = logged(as_json=as_json)
+    log.error(sentence, name=name, nested=[name])
+    line = stream.getvalue()
+    assert line.endswith("\n")
+    assert line[:-1].isprintable()
+    assert len(line.splitlines()) == 1
+    if as_json:
+        found = json.loads(line)
+        assert (found["message"], found["name"]) == (sentence, name)
+
+
+@given(st.text())
+def test_escaped_text_is_printable_and_stays_so(text: str) -> None:
+    """Only what cannot be shown is written as an escape; escaping twice is escaping once."""
+    assert escaped(text).isprintable()
+    assert escaped(escaped(text)) == escaped(text)
+    assert not text.isprintable() or escaped(text) == text
+    shown = [
+        ("a\nb", "a\\nb"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("\u2028", "\\u2028"),
+        ("\ud800", "\\ud800"),
+    ]
+    assert [(given, escaped(given)) for given, _ in shown] == shown
+
+
+@pytest.mark.parametrize(("verbosity", "lines"), [(0, 3), (1, 4), (9, 4)])
+def test_debug_events_need_verbosity(verbosity: int, lines: int) -> None:
+    """Everything else is always written."""
+    log, stream = logged(verbosity=verbosity)
+    log.event(Level.DEBUG, "d")
+    for write in (log.info, log.warning, log.error):
+        write("w")
+    assert len(stream.getvalue().splitlines()) == lines
+
+
+class FullDisk(io.StringIO):
+    """A stream that cannot be written to."""
+
+    def write(self, text: str) -> int:
+        """Fails as a full disk does."""
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_log_that_cannot_be_written_stops_nothing(closed: bool) -> None:
+    """A full disk, or a stream that was closed."""
+    stream = FullDisk()
+    if closed:
+        stream.close()
+    Log(lambda: WALL, stream=stream).event(Level.ERROR, "lost")
+
+
+def test_for_the_journal_a_line_begins_with_its_priority() -> None:
+    """As sd-daemon(3) has it; text without a time of its own, JSON whole behind it."""
+    stream = io.StringIO()
+    Log(lambda: 0.0, stream=stream, journal=True).warning("full\nof it", signal="nodefs.available")
+    Log(lambda: 0.0, stream=stream, journal=True, as_json=True).error("broken")
+    text, document = stream.getvalue().splitlines()
+    assert (text, document[:3]) == ("<4>full\\nof it signal=nodefs.available", "<3>")
+    assert json.loads(document[3:])["message"] == "broken"
+
+
+def test_only_the_journals_own_stream_is_the_journal(tmp_path: Path) -> None:
+    """Device and inode must agree: a daemon whose output was redirected writes plain lines."""
+    with (tmp_path / "stream").open("w") as stream, (tmp_path / "other").open("w") as other:
+        found = os.fstat(stream.fileno())
+        environment = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
+        closed = os.dup(stream.fileno())
+        os.close(closed)
+        for descriptor, variables, is_it in (
+            (stream.fileno(), environment, True),
+            (other.fileno(), environment, False),
+            (stream.fileno(), {}, False),
+            (closed, environment, False),
+        ):
+            assert goes_to_journal(variables, descriptor) is is_it
