@@ -148,8 +148,8 @@ def unknown(**fields: Any) -> Facts:
 
 def told(path: Path, what: dict[str, Any]) -> Facts:
     """A node in order but for what a table says: `seen` of both filesystems, `marks` that are in
-    force, what is `configured` of ours and of the `kubelet`, the `mount`, or `rows`; that images were
-    `side_loaded`, or why there are no records of pulls."""
+    force, what is `configured` of ours and of the `kubelet`, the `mount`, or `rows`; that images
+    were `side_loaded`, or why there are no records of pulls."""
     if "rows" in what:
         layout = {"layout": FsLayout(what["layout"])} if what.get("layout") else {}
         return with_rows(**{**what, **layout})
@@ -195,7 +195,8 @@ def holding(*references: str, age_seconds: float = 3600.0) -> Facts:
 def with_rows(
     rows: Mapping[str, list[str]], frees: str = "nodefs", mark: str = "", **observed: Any
 ) -> Facts:
-    """With a disk for a cache, these rows, and a program `prune`; `observed` replaces observations."""
+    """With a disk for a cache, these rows, and a program `prune`; `observed` replaces
+    observations."""
     configuration = configured(
         (*MARKS, threshold(CACHE, mark)) if mark else MARKS,
         filesystems=[{"name": "buildcache", "path": "/buildcache"}],

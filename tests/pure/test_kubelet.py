@@ -130,9 +130,9 @@ class Node:
 def test_a_pod_is_gone_when_neither_source_has_it_and_terminated_as_the_list_says(
     tmp_path: Path,
 ) -> None:
-    """It exists if it has a directory, or if only the list has it. Only the last observation counts;
-    right before a removal the directory is checked again, without a request, and an invalid UID is
-    never gone."""
+    """It exists if it has a directory, or if only the list has it. Only the last observation
+    counts; right before a removal the directory is checked again, without a request, and an invalid
+    UID is never gone."""
     node = Node(tmp_path, "web job leaving", web="Running", job="Succeeded", coming="Pending")
     states = node.observed()
     assert states.known
@@ -168,8 +168,8 @@ def test_by_the_list_of_a_kubelet_that_has_just_started_no_pod_is_gone(
 
 @pytest.mark.parametrize("how", BODIES)
 def test_what_the_last_list_named_counts_while_none_can_be_had(tmp_path: Path, how: str) -> None:
-    """It only keeps images: for each pod as long as it has a directory, and until the next list. One
-    of two observations without an answer makes both unknown; the directories still count."""
+    """It only keeps images: for each pod as long as it has a directory, and until the next list.
+    One of two observations without an answer makes both unknown; the directories still count."""
     node = Node(tmp_path, "web other", web="Succeeded", other="Pending")
     node.image = "app:1"
     before = node.observed()
@@ -270,8 +270,8 @@ def pods() -> Iterator[dict[str, Any]]:
 
 
 def test_both_lists_say_the_same() -> None:
-    """States, images and the proof that the API server has delivered, whatever the pods are: of each
-    the encoder writes fields that the product does not know, too."""
+    """States, images and the proof that the API server has delivered, whatever the pods are: of
+    each the encoder writes fields that the product does not know, too."""
     for items in ([*pods()], *([item] for item in pods())):
         by_socket = parse_pod_list(pod_list_of(pods_answer(*items)))
         assert by_socket[:3] == parse_pod_list(listed(*items))[:3]
@@ -293,7 +293,8 @@ def test_what_is_no_whole_list_is_refused(at: int, body: bytes) -> None:
 
 
 def test_a_list_that_is_too_long_is_none() -> None:
-    """Its limit is a quarter of that of a body by HTTP, as a pod is shorter, and read in one piece."""
+    """Its limit is a quarter of that of a body by HTTP, as a pod is shorter, and read in one
+    piece."""
     with pytest.raises(CallError, match="longer than 16 MiB") as error:
         pod_list_of(sized(2, bytes(LARGEST_LIST_BYTES)))
     assert error.value.code is Code.RESOURCE_EXHAUSTED
@@ -367,8 +368,8 @@ def runs(one: Image, made_at: float) -> Container:
                                                                                                  | registry.example/app@sha256:dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd
 """)
 def test_what_has_a_record_was_pulled(kubelet: Kubelet, records: str, begins: str) -> None:
-    """By id, digest or name, as the runtime answers to a pull, also where it is being written. A pull
-    that has begun counts: its record may not be there yet."""
+    """By id, digest or name, as the runtime answers to a pull, also where it is being written. A
+    pull that has begun counts: its record may not be there yet."""
     if begins:
         kubelet.begins(begins)
         assert kubelet.read().pulled(APP, NEVER) is True
@@ -489,7 +490,8 @@ def test_the_thresholds_are_those_that_a_kubelet_of_this_version_has(
     changed: str, file: str, drop_ins: str, before: str, since: str
 ) -> None:
     """`cmd/kubelet/app/server.go`: nodefs.available, if there is one, and whether the defaults are
-    there, before a change and since. Only where a setting depends on it is the version of importance."""
+    there, before a change and since. Only where a setting depends on it is the version of
+    importance."""
     written, *patches = (yaml.safe_load(each) or {} for each in (file, *drop_ins.split("; ")))
     change = CHANGES.get(changed)
     for minor in range(30, 38):
@@ -510,8 +512,8 @@ def test_the_thresholds_are_those_that_a_kubelet_of_this_version_has(
 def test_the_event_of_too_little_freed_has_the_words_of_this_kubelet(
     version: str, text: str
 ) -> None:
-    """`pkg/kubelet/images/image_gc_manager.go`, GarbageCollect. A change holds from its minor release
-    on; what is no release of Kubernetes 1 counts as the newest."""
+    """`pkg/kubelet/images/image_gc_manager.go`, GarbageCollect. A change holds from its minor
+    release on; what is no release of Kubernetes 1 counts as the newest."""
     configuration = load(None, {}, {}).model_copy(update={"kubelet_version": told(version)})
     says_usage = policies_of(configuration).images.says_usage
     told_too = {"usage_percent": 91, "capacity_bytes": 100, "target_bytes": 7, "freed_bytes": 3}

@@ -135,9 +135,9 @@ def named(text: str) -> dict[str, str]:
 def test_each_part_has_its_bytes_and_the_rest_is_everything_else(
     objects: str, told: str, parts: str
 ) -> None:
-    """Images by their reason, without removed ones. Their classes divide the size of the store, as it
-    was counted, and not a figure of the runtime that is out of date; what is being freed is a part of
-    its own, but not layers that were shared; writable layers are no images."""
+    """Images by their reason, without removed ones. Their classes divide the size of the store, as
+    it was counted, and not a figure of the runtime that is out of date; what is being freed is a
+    part of its own, but not layers that were shared; writable layers are no images."""
     measured: dict[str, Any] = {"writable_layers": {}}
     for name, size in named(told).items():
         mebibytes = int(size.strip("~"))
@@ -427,8 +427,8 @@ def file_of(text: str) -> OpenFile:
 
 def test_what_is_hidden_is_said_with_its_bytes() -> None:
     """In the order of what it is about. Holders of deleted files are named, the largest first, and
-    the small ones counted; below a thousandth of the capacity nothing is said. Who was not looked at
-    is said in one line; none where everybody was."""
+    the small ones counted; below a thousandth of the capacity nothing is said. Who was not looked
+    at is said in one line; none where everybody was."""
     shown = []
     for space in rows_of(SPACES):
         name, given = space["space"], space["files"]

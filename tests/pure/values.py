@@ -1,5 +1,6 @@
-"""The values of the pure tests: stepped clocks, observations of a node, listed objects; and something
-that another thread does in the middle of something else, at a given step, without chance."""
+"""The values of the pure tests: stepped clocks, observations of a node, listed objects; and
+something that another thread does in the middle of something else, at a given step, without
+chance."""
 
 from __future__ import annotations
 

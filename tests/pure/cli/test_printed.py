@@ -249,8 +249,8 @@ PRINTED_BY: dict[str, list[str]] = yaml.safe_load("""
 
 
 def test_every_command_with_json_has_a_schema() -> None:
-    """The kinds of documents, by the command that prints them; a new command needs an entry here and
-    in PRINTED. `answer` and `Daemon` of `tests.reclaimd_process` hold all tests to them."""
+    """The kinds of documents, by the command that prints them; a new command needs an entry here
+    and in PRINTED. `answer` and `Daemon` of `tests.reclaimd_process` hold all tests to them."""
     with_json = {
         each
         for each in COMMANDS

@@ -1,6 +1,6 @@
-"""Which files are read, what those that are delivered say, and what no file may hold. The JSON Schema
-of the configuration accepts what the program accepts, and what is of a wrong type is refused by
-both, by the program in words of the file."""
+"""Which files are read, what those that are delivered say, and what no file may hold. The JSON
+Schema of the configuration accepts what the program accepts, and what is of a wrong type is refused
+by both, by the program in words of the file."""
 
 from __future__ import annotations
 
@@ -391,7 +391,11 @@ PYTHONS = re.compile(
 SCENARIO = """
 name: small
 why: because
-node: {size: 64Mi, inodes: 4000, images: [{name: "a:1", size: 1Mi}], evictionHard: {nodefs.available: 20%}}
+node:
+    size: 64Mi
+    inodes: 4000
+    images: [{name: "a:1", size: 1Mi}]
+    evictionHard: {nodefs.available: 20%}
 pressure: [{grows: bytes, rate: 1Mi, amount: 1Mi}]
 expect: {}
 """

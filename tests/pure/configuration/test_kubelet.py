@@ -207,7 +207,10 @@ DROP_INS = r"""
 mkdir -p conf.d/50-site/deep.conf conf.d/9 other
 printf "$HEAD" >config.yaml
 minutes=0
-for file in conf.d/10.conf conf.d/50-site/1.conf conf.d/50-site/deep.conf/2.conf conf.d/50.conf other/99.conf one.yaml; do
+for file in \
+    conf.d/10.conf conf.d/50-site/1.conf conf.d/50-site/deep.conf/2.conf conf.d/50.conf \
+    other/99.conf one.yaml
+do
     minutes=$((minutes + 1))
     printf "${HEAD}imageMinimumGCAge: ${minutes}m\n" >$file
 done
@@ -273,8 +276,8 @@ FILES = ("token", "client.crt", "client.key")
 
 
 def test_a_kubelet_is_asked_by_the_ways_that_are_told(tmp_path: Path) -> None:
-    """In `told/ways.txt`: as whom, where, with which files, and by which certificate it is known; or
-    why not. `open`: a file that every user may write."""
+    """In `told/ways.txt`: as whom, where, with which files, and by which certificate it is known;
+    or why not. `open`: a file that every user may write."""
 
     def lines_of(number: int, story: str) -> Iterator[str]:
         root = tmp_path / str(number)

@@ -1,15 +1,14 @@
 """What a configuration is worth, told in `told/accepted.txt`, `refused.txt` and `inherited.txt`.
 
-A story is our file, or several files: `@ NAME` begins another one, `whole` stands before one without
-the head of its kind. `environment` and `flags` are what their names say, `process` is a kubelet with
-these arguments, in /proc otherwise as written below; `search` looks for one. What comes of it
-follows after `=>`: the thresholds and values that are not the defaults, where they are from, and
-warnings; or the sentence with which it is refused, and whether the schema refuses it too.
+A story is our file, or several files: `@ NAME` begins another one, `whole` stands before one
+without the head of its kind. `environment` and `flags` are what their names say, `process` is a
+kubelet with these arguments, in /proc otherwise as written below; `search` looks for one. What
+comes of it follows after `=>`: the thresholds and values that are not the defaults, where they are
+from, and warnings; or the sentence with which it is refused, and whether the schema refuses it too.
 
-A text is read as it was written, or as a kubelet reads it, or refused in one sentence: `told/yaml.txt`
-has what becomes of the field `a`, or of the document, in our own files, the kubelet's file and its
-drop-ins. `UPDATE=1` writes all anew.
-"""
+A text is read as it was written, or as a kubelet reads it, or refused in one sentence:
+`told/yaml.txt` has what becomes of the field `a`, or of the document, in our own files, the
+kubelet's file and its drop-ins. `UPDATE=1` writes all anew."""
 
 from __future__ import annotations
 
@@ -156,7 +155,8 @@ def outcome(story: str, root: Path) -> Iterator[str]:
 
 
 def tell(told: Path, lines_of: Callable[[int, str], Iterable[str]]) -> str:
-    """Expects behind each story of the file what comes of it; what begins with `#` is for readers."""
+    """Expects behind each story of the file what comes of it; what begins with `#` is for
+    readers."""
     stories = re.sub("^=> .*\n", "", told.read_text(), flags=re.MULTILINE).split("\n\n")
     for number, written in enumerate(stories):
         story = re.sub("^# .*\n", "", written + "\n", flags=re.MULTILINE)

@@ -160,7 +160,8 @@ policies = st.builds(
 def test_with_the_kubelets_state_the_plans_are_the_kubelets(
     listing: Listing, pods: PodStates, policy: ContainerGCPolicy, pressed: bool
 ) -> None:
-    """Containers and sandboxes, under pressure and periodically; each verdict says that the rule is the kubelet's."""
+    """Containers and sandboxes, under pressure and periodically; each verdict says that the rule is
+    the kubelet's."""
     plans = planned(listing, pods, policy, pressed=pressed)
     going = tuple({verdict.id for verdict in plan.remove} for plan in plans)
     assert going == kubelet_removes(listing, pods, policy, pressed)
@@ -284,8 +285,9 @@ def test_what_becomes_of_the_dead_containers_of_a_pod(
 
 
 def test_what_a_verdict_says() -> None:
-    """How long what is too young has to wait; the state of what has to be stopped first. The attempt number plays no part but among
-    equals, and a container without a creation time is young."""
+    """How long what is too young has to wait; the state of what has to be stopped first. The
+    attempt number plays no part but among equals, and a container without a creation time is
+    young."""
     equal = [container(f"{9 - each}", attempt=each, pod_uid="pod") for each in (1, 2, 0)]
     undated = [each._replace(created_at_ns=0) for each in dead("A1")]
     young, lost, copies, new = (

@@ -1,5 +1,5 @@
-"""What is read of a runtime: its answers, CRI-O's storage, and when it is asked again; and calls over
-one HTTP/2 connection, without a socket: however the bytes are cut, and however a call ends."""
+"""What is read of a runtime: its answers, CRI-O's storage, and when it is asked again; and calls
+over one HTTP/2 connection, without a socket: however the bytes are cut, and however a call ends."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def test_the_entries_are_those_of_the_whole_message(listed: list[tuple[str, str,
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(given_bytes: bytes) -> None:
     """No other error is raised, and all entries together are no longer than the bytes. A part of an
-    entry is never returned as one: no length, too short, an endless number, a group, half a field."""
+    entry is never returned as one: no length, too short, an endless number, a group, half a
+    field."""
     with suppress(CallError):
         assert sum(map(len, entries(given_bytes))) <= len(given_bytes)
     whole = pb.ListImagesResponse(images=[pb.Image(id="a")]).SerializeToString()
@@ -110,8 +111,8 @@ def pull(images: Path) -> None:
 
 
 def test_an_image_is_as_old_as_its_directory_and_an_artifact_as_its_manifest(images: Path) -> None:
-    """Times that anybody may set count for nothing; a pull of an image that is there makes it young.
-    What is missing dates nothing, nor does any other directory."""
+    """Times that anybody may set count for nothing; a pull of an image that is there makes it
+    young. What is missing dates nothing, nor does any other directory."""
     artifact = images.parent / "artifacts" / "blobs" / "sha256" / ARTIFACT
     for path in (images / IMAGE, images / IMAGE / "manifest", artifact):
         os.utime(path, (0.0, 0.0))
@@ -170,7 +171,8 @@ def test_an_image_holds_its_layers_down_to_the_base(
     images: Path, listed: str, layers: str, held: str
 ) -> None:
     """Also the copies of its top layer for user namespaces; one whose size is not said counts
-    nothing, and a circle has an end. Files that are none of a storage, or not there, tell nothing."""
+    nothing, and a circle has an end. Files that are none of a storage, or not there, tell
+    nothing."""
     assert stored_layers(str(images)) is None
     (images.parent / "overlay-layers").mkdir()
     (images / "images.json").write_text(listed.replace("LISTED", LISTED))
@@ -273,7 +275,8 @@ ERRORS = {
 def test_a_lost_connection_is_tried_again_at_once_and_then_with_growing_waits(
     answers: str, becomes: str, left: str, waits: str
 ) -> None:
-    """A runtime that restarts is back within a moment; after other errors a read is not repeated."""
+    """A runtime that restarts is back within a moment; after other errors a read is not
+    repeated."""
     coming, slept, found = answers.split(), list[str](), ""
 
     def read() -> str:
@@ -290,8 +293,8 @@ def test_a_lost_connection_is_tried_again_at_once_and_then_with_growing_waits(
 
 
 def test_after_the_time_for_retries_the_last_error_is_raised() -> None:
-    """A runtime that is down for the whole half second is unavailable, after a few attempts; no wait
-    is longer than half of it, so that the last attempt comes before it is over."""
+    """A runtime that is down for the whole half second is unavailable, after a few attempts; no
+    wait is longer than half of it, so that the last attempt comes before it is over."""
     slept: list[float] = []
 
     def sleep(seconds: float) -> None:

@@ -102,9 +102,9 @@ STORIES = dict(
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 def test_what_is_decided_pass_by_pass(story: str) -> None:
-    """In `stories.txt`: above the table are the configuration and the thresholds by name, the kubelet's own too. Each
-    line of the table is one pass: what is read, and what is decided. `acts on`: the threshold that
-    is acted on, and further ones that could be."""
+    """In `stories.txt`: above the table are the configuration and the thresholds by name, the
+    kubelet's own too. Each line of the table is one pass: what is read, and what is decided. `acts
+    on`: the threshold that is acted on, and further ones that could be."""
     above, _, table = story.strip().partition("at ")
     given = dict(line.strip().split(": ") for line in above.splitlines() if line.strip())
     seconds = {name: float(given.pop(name)) for name in [*given] if name.endswith("_seconds")}
@@ -207,7 +207,8 @@ def test_what_has_to_stay_available_is_the_highest_mark_of_a_disk() -> None:
 def test_containerfs_has_the_thresholds_of_the_filesystem_with_the_writable_layers(
     written: str, layout: str, derived: str
 ) -> None:
-    """A copy of the last one of each unit and hardness. The kubelet's are derived in the same way."""
+    """A copy of the last one of each unit and hardness. The kubelet's are derived in the same
+    way."""
     given, copied = (
         [threshold_of(each) for each in text.split("; ") if each] for text in (written, derived)
     )

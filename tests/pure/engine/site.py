@@ -300,8 +300,8 @@ class Timed(Inline):
 
 class Site:
     """A node with containers and images of these names. `daemon`: it looks and relieves by itself,
-    as soon as less than 480 MiB are available, until 490 are; else it does what it is asked for. With
-    `periodicGC` there are both loops, in which images go for space, and none for its age."""
+    as soon as less than 480 MiB are available, until 490 are; else it does what it is asked for.
+    With `periodicGC` there are both loops, in which images go for space, and none for its age."""
 
     def __init__(
         self,
@@ -361,7 +361,8 @@ class Site:
 
     def happen(self, told: str) -> None:
         """What these words say, parted by commas: what goes wrong with an object (`A stuck`), how
-        long an effect takes (`Send A 30`), what a call brings (`on check A: pause`), or an event."""
+        long an effect takes (`Send A 30`), what a call brings (`on check A: pause`), or an
+        event."""
         for each in told.split(", ") if told else []:
             self._happens(*each.split())
 

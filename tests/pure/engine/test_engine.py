@@ -1,7 +1,8 @@
-"""One pass: what goes, in which order, what is sent and what is not, and when it ends; what the daemon
-does between its passes: it looks, begins passes, pauses after them, is held back, asks the runtime,
-and collects periodically (`StartGarbageCollection` in `pkg/kubelet/kubelet.go`); and the owner of
-the state with real threads: what hangs, what cannot be started, what is raised; and its end."""
+"""One pass: what goes, in which order, what is sent and what is not, and when it ends; what the
+daemon does between its passes: it looks, begins passes, pauses after them, is held back, asks the
+runtime, and collects periodically (`StartGarbageCollection` in `pkg/kubelet/kubelet.go`); and the
+owner of the state with real threads: what hangs, what cannot be started, what is raised; and its
+end."""
 
 from __future__ import annotations
 
@@ -400,10 +401,10 @@ DAYS = dict(
 @pytest.mark.parametrize("day", DAYS.values(), ids=DAYS)
 def test_what_happens_to_a_daemon(day: str) -> None:
     """Its mark is at 480 MiB, of 500 that are available at first; 490 are to be reached. Each day
-    of `days.txt` has the objects of a node, what is configured, and its story: on each line something
-    happens, and then so many seconds go by; the other columns are what there is by then. `passes`,
-    `collected`: those that have ended meanwhile, and when they began. `told`: how often, so far;
-    `says`: what was logged of collections meanwhile."""
+    of `days.txt` has the objects of a node, what is configured, and its story: on each line
+    something happens, and then so many seconds go by; the other columns are what there is by then.
+    `passes`, `collected`: those that have ended meanwhile, and when they began. `told`: how often,
+    so far; `says`: what was logged of collections meanwhile."""
     above, table, story = day.partition("  happens")
     given = yaml.safe_load(above)
     site = Site(given["objects"] or "", daemon=True, **given.get("fields", {}))
@@ -497,8 +498,8 @@ def test_the_polls_of_a_filesystem_count_in_whatever_order_its_paths_answer(poll
 
 
 def test_a_pause_ends_by_itself() -> None:
-    """One that is forgotten ends after a day; one of which nothing is known any more, at once, if it
-    was unknown and not begun by an operator."""
+    """One that is forgotten ends after a day; one of which nothing is known any more, at once, if
+    it was unknown and not begun by an operator."""
     assert Pause().begun(0.0, 10 * 86_400.0).left_seconds(0.0) == 86_400.0
     site = Site(daemon=True)
     for unknown, left in (("", 60.0), ("the file cannot be read", 0.0)):
@@ -703,8 +704,8 @@ def test_of_many_who_wait_each_is_told_and_at_the_end_all_are_refused() -> None:
 def test_a_defect_on_a_worker_is_the_outcome_of_what_it_did(
     defects: dict[str, BaseException], becomes: str
 ) -> None:
-    """Of one removal, of a plan, or of a check; the next object is tried, and nothing of the pass is
-    left."""
+    """Of one removal, of a plan, or of a check; the next object is tried, and nothing of the pass
+    is left."""
     with on_threads("ABC") as site:
         site.raise_at(**defects)
         assert told(site.passed(10)) == becomes

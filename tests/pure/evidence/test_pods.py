@@ -157,7 +157,8 @@ def test_other_directories_must_explain_what_has_run_for_a_while(parts: str, exp
 
 
 def test_the_sentence_names_pod_and_directory() -> None:
-    """One sentence, with the first pod and how many more; a runtime may report the longest names."""
+    """One sentence, with the first pod and how many more; a runtime may report the longest
+    names."""
     (one, *others) = held("runs:one runs:two dead:three").containers
     named = one._replace(pod_name="a" * 10**6)
     doubt = doubted(PodStates(frozenset({"three"})), Listing(containers=(named, *others))).doubt
@@ -322,7 +323,8 @@ def test_the_directories_of_pods_and_of_their_containers_tell_when_they_changed_
 
 
 def test_who_asked_while_a_look_was_under_way_gets_a_later_one(tmp_path: Path) -> None:
-    """It may have read the directories already, as a look takes a second here; then a pod's appears."""
+    """It may have read the directories already, as a look takes a second here; then a pod's
+    appears."""
 
     class Slow(KubeletDirectories):
         """Directories on a slow disk."""
@@ -394,10 +396,10 @@ class Node:
         self.runtime.hold(made._replace(**of))
 
     def happen(self, told: str) -> None:
-        """What these words say, each with the pod that it is about (`/UID`) and how many seconds ago
-        (`@`) it was: a sandbox, one without a container, the directory of the pod, that of its next
-        container or of the next attempt of its first one, a container in its first run, one that was
-        restarted, a pod that has run for an hour."""
+        """What these words say, each with the pod that it is about (`/UID`) and how many seconds
+        ago (`@`) it was: a sandbox, one without a container, the directory of the pod, that of its
+        next container or of the next attempt of its first one, a container in its first run, one
+        that was restarted, a pod that has run for an hour."""
         for word in told.split():
             what, _, ago = word.partition("@")
             what, _, uid = what.partition("/")
@@ -504,7 +506,7 @@ STORIES = {
               | empty/slow@5 | 0.1
         0.11  | listed/slow  | 0
     """,
-    "a pod that began a moment after an image was first asked about is not forgotten without patience": """
+    "a pod that began a moment after the image was first asked about is not forgotten": """
         after    | happens          | image   | wait
                  |                  |         | 0
                  | directory/slow@2 |         | 1

@@ -1,7 +1,7 @@
-"""The functions of the reclaim table: which there are, what goes of rotated logs, caches and checkpoints,
-and in which order, how containerd's garbage collection runs, and where there is room for a ballast;
-and one periodic image garbage collection pass: its parts, their order, and what ends it. Its rules
-are the kubelet's, unless a row says otherwise.
+"""The functions of the reclaim table: which there are, what goes of rotated logs, caches and
+checkpoints, and in which order, how containerd's garbage collection runs, and where there is room
+for a ballast; and one periodic image garbage collection pass: its parts, their order, and what ends
+it. Its rules are the kubelet's, unless a row says otherwise.
 
 Source: kubelet, `pkg/kubelet/images/image_gc_manager.go` (GarbageCollect)."""
 
@@ -380,15 +380,16 @@ CAPACITY = 1000  # MiB
 NOW_SECONDS = 100_000.0
 LATELY = ImageRecord(10_000.0, NOW_SECONDS - 60.0)
 USUAL = yaml.safe_load("""
-    {images: [1, 2, 3, 4], unreadable: "", lately: [], new: [], broken: [], available: 100, capacity: 1000, up for: 100000, exact: false,
+    {images: [1, 2, 3, 4], unreadable: "", lately: [], new: [], broken: [],
+    available: 100, capacity: 1000, up for: 100000, exact: false,
     age: 0, high: 85, low: 80, keep: [], newest: 0}
 """)
 
 
 def passed(told: str) -> tuple[ReclaimResult, GCEvent | None, int]:
-    """One pass, its event, and how often it has read the disk, which is full, on a node with a pause
-    image and unused images of 50 MiB each that have been known for a day, last used one after the
-    other by number. `lately`: images that were used a minute ago; `new`: that nobody has seen
+    """One pass, its event, and how often it has read the disk, which is full, on a node with a
+    pause image and unused images of 50 MiB each that have been known for a day, last used one after
+    the other by number. `lately`: images that were used a minute ago; `new`: that nobody has seen
     before; `broken`: those that cannot be removed."""
     given = USUAL | yaml.safe_load(f"{{{told}}}")
     clock, records = SteppedClock(at=NOW_SECONDS), dict.fromkeys(given["lately"], LATELY)

@@ -235,9 +235,9 @@ def test_why_an_image_goes_or_stays(
     entries: str, known: float, listed: float | None, unused: float | None, mode: str, expected: str
 ) -> None:
     """For space, or for a maximum age of an hour, exactly as the kubelet or with our guards on age;
-    and how long it still has to wait. An age and a pin are the kubelet's, as far as it knows them; an
-    id that is listed twice is one image. In seconds since it was first detected, listed, and used
-    last."""
+    and how long it still has to wait. An age and a pin are the kubelet's, as far as it knows them;
+    an id that is listed twice is one image. In seconds since it was first detected, listed, and
+    used last."""
     now, images = 100_000.0, {"plain": UNUSED, "pinned": PINNED, "kata": KATA}
     since = (None if ago is None else now - ago for ago in (known, unused, listed))
     records = {UNUSED.id: ImageRecord(*since)}  # type: ignore[arg-type] # it has been detected
@@ -586,8 +586,8 @@ class Node(BeginningPods):
     spec renamed:1, tags 1 renamed:1          | 0      | in_use               | it was pulled by a new name since it was listed
 """)
 def test_an_image_that_is_wanted_by_now_is_kept(happens: str, newest: str, answer: str) -> None:
-    """By a spec, by a container in any state, or as one of the newest of its repository: what has changed since
-    the plan counts."""
+    """By a spec, by a container in any state, or as one of the newest of its repository: what has
+    changed since the plan counts."""
     for state in ContainerState:
         node = Node()
         stage = node.images(newest=int(newest))

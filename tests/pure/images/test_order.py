@@ -1,6 +1,6 @@
 """Which image goes first by `imageOrder: cost`, and what each removal frees, beside a count by
-hand; what containerd's stores tell of that; and what is remembered of images: first seen, last used,
-come back, and who can testify to an age."""
+hand; what containerd's stores tell of that; and what is remembered of images: first seen, last
+used, come back, and who can testify to an age."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def test_what_is_promised_is_what_no_image_that_remains_holds(
 
 
 def of(text: str) -> Candidate:
-    """An image by its name, how often it was used, and how many days ago; of a GiB, whose layers are
-    not known, if nothing else is said: `b 3 1 mib=1`."""
+    """An image by its name, how often it was used, and how many days ago; of a GiB, whose layers
+    are not known, if nothing else is said: `b 3 1 mib=1`."""
     name, uses, days, *more = text.split()
     said = dict(each.split("=") for each in more)
     size, returned = int(said.get("mib", 1024)) * MIB, int(said.get("returned", 0))
@@ -206,7 +206,8 @@ def test_a_version_before_the_one_in_use_goes_first() -> None:
 
 
 def test_layers_are_learned_once_for_the_same_images_and_a_pass_does_not_ask() -> None:
-    """What is not told in time is asked again; a plan uses what is known, in the order of the policy."""
+    """What is not told in time is asked again; a plan uses what is known, in the order of the
+    policy."""
     asked, answers = list[float](), iter([None, HOLD, None])
 
     def read(left: Callable[[], float]) -> Layers | None:
@@ -376,9 +377,9 @@ def shown(record: ImageRecord) -> str:
 
 
 def outcome(story: str) -> Iterator[str]:
-    """Each line, and what follows from it: the records, those of images that are gone, those that have
-    come back. `160@8660`: what the wall clock shows then, if it was set. Lines without a time come
-    first: witnesses, clocks, and what a file of records had."""
+    """Each line, and what follows from it: the records, those of images that are gone, those that
+    have come back. `160@8660`: what the wall clock shows then, if it was set. Lines without a time
+    come first: witnesses, clocks, and what a file of records had."""
     given = defaultdict[str, list[list[str]]](list)
     kubelets, asked, returned = PullRecords(problem="not known"), 0, list[Returned]()
 

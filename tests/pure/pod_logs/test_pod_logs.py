@@ -313,7 +313,7 @@ class LogTree:
             case "RUNNING" | "EXITED":
                 self.runtime.hold(container(ID, state=ContainerState(what)))
             case _:
-                names = {**os.environ, "LINK": str(self.link)}
+                names = {**os.environ, "LINK": str(self.link), "APP": str(self.app), "ID": ID}
                 subprocess.run(["sh", "-ec", what], cwd=self.root, env=names, check=True)
 
     def why_kept(self, *, known: bool = False) -> dict[str, str]:
@@ -390,7 +390,8 @@ def test_what_has_changed_since_the_plan_stays_there(
     tree: LogTree, planned: str, happens: str, answer: str, removal: str
 ) -> None:
     """Checked right before its removal; by which it is looked at once more, without a question to
-    anybody: what is there by then under the name is not touched. What has not changed goes, once."""
+    anybody: what is there by then under the name is not touched. What has not changed goes,
+    once."""
     verdict, stage = tree.dead(STAGES[planned](tree))
     path = tree.pod if planned == "pod" else tree.link
     assert stage.present(verdict)
@@ -460,21 +461,19 @@ def test_a_directory_of_links_that_is_a_symlink_is_not_followed(tree: LogTree) -
 
 def test_only_dangling_symlinks_named_log_are_planned(tree: LogTree) -> None:
     """Kept: a file, a directory, a link of another name, one to a target elsewhere and one to an
-    existing log; the runtime is asked about none. One of an earlier root goes by the kubelet's rules alone: a guard does not even
-    follow it."""
-    (tree.links / f"file-{ID}.log").touch()
-    (tree.links / f"directory-{ID}.log").mkdir()
-    for name, target in {
-        f"other-{ID}.txt": "/nowhere",
-        f"foreign-{ID}.log": "/nowhere",
-        f"relative-{ID}.log": "../pods/a/b/0.log",
-        f"climbing-{ID}.log": f"{tree.paths.pod_logs_dir}/../../a/0.log",
-        f"loop-{ID}.log": str(tree.links / f"loop-{ID}.log"),
-        "short.log": f"{tree.app}/1.log",
-        f"app-{ID}.log": f"{tree.app}/1.log",
-        f"P_ns_app-{ID}.log": f"{tree.app}/1.log",
-    }.items():
-        (tree.links / name).symlink_to(target)
+    existing log; the runtime is asked about none. One of an earlier root goes by the kubelet's
+    rules alone: a guard does not even follow it."""
+    tree.happens("""
+        cd containers
+        touch file-$ID.log
+        mkdir directory-$ID.log
+        ln -s /nowhere other-$ID.txt
+        ln -s /nowhere foreign-$ID.log
+        ln -s ../pods/a/b/0.log relative-$ID.log
+        ln -s $APP/../../../../a/0.log climbing-$ID.log
+        ln -s $PWD/loop-$ID.log loop-$ID.log
+        for name in short.log app-$ID.log P_ns_app-$ID.log; do ln -s $APP/1.log $name; done
+    """)
     names = "foreign relative climbing loop short.log app P_ns_app"
     expected = dict.fromkeys(names.split(), Reason.NOT_KUBELETS)
     expected["p_ns_app"] = Reason.TARGET_EXISTS

@@ -221,8 +221,8 @@ def test_a_dry_run_says_whether_what_would_go_is_enough(
     31 0  | 0 12    | 31.0MiB and 0 inodes, as 12 inodes were written meanwhile
 """)
 def test_nothing_is_freed_below_zero(freed: str, written: str, words: str) -> None:
-    """Somebody who writes faster than reclaimd frees makes the gain of a pass negative; that is said
-    in words. In MiB and inodes."""
+    """Somebody who writes faster than reclaimd frees makes the gain of a pass negative; that is
+    said in words. In MiB and inodes."""
     pairs = ([int(each) for each in text.split()] for text in (freed, written))
     gain, loss = (Amounts(mebibytes * MIB, inodes) for mebibytes, inodes in pairs)
     assert freed_in_words(gain, loss) == f"freed {words}"
@@ -232,9 +232,9 @@ def test_nothing_is_freed_below_zero(freed: str, written: str, words: str) -> No
 
 
 def test_a_pass_is_one_json_document() -> None:
-    """Bytes are integers, durations seconds, to a microsecond, times those of the reading (5 s before
-    the observation ended), RFC 3339 in UTC with milliseconds. What is coming is where it is not zero,
-    a mark is that at the present capacity, and null where that is not known."""
+    """Bytes are integers, durations seconds, to a microsecond, times those of the reading (5 s
+    before the observation ended), RFC 3339 in UTC with milliseconds. What is coming is where it is
+    not zero, a mark is that at the present capacity, and null where that is not known."""
     where = FilesystemIdentity("/var/lib/kubelet", 7, "/dev/sda1", "ext4")
     nodefs = observation(NODEFS, GIB, time=95.0)._replace(filesystem=where, promised=5, needed=7)
     images = observation(IMAGEFS, GIB, time=100.0, stale=True)

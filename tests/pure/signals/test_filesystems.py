@@ -72,7 +72,8 @@ class Disks:
         self.meanwhile: Callable[[], object] = lambda: None
 
     def __call__(self, path: str, now: float) -> Reading:
-        """One reading, during which `meanwhile` happens. Raises OSError if there is no such path."""
+        """One reading, during which `meanwhile` happens. Raises OSError if there is no such
+        path."""
         self.reads.append(path)
         self.meanwhile()
         if path not in self.paths:
@@ -277,7 +278,9 @@ def test_subvolumes_are_one_filesystem_whatever_their_st_dev(tmp_path: Path) -> 
 3 1 0:45 /@containerd /containerd rw - btrfs /dev/sdb rw,subvol=/@containerd
 """
     )
-    devices = dict(kubelet=50, containerd=51, containerd_images=51, kubelet_layers=52, home=DISK)  # noqa: C408 # read better
+    told = "kubelet 50, containerd 51, containerd_images 51, kubelet_layers 52"
+    devices = {name: int(device) for name, device in map(str.split, told.split(", "))}
+    devices["home"] = DISK
     disks = Disks(**{name: (device, GIB, 10 * GIB) for name, device in devices.items()})
     reader = KubeletsReader(reader=disks, table=str(path))
     below = "/kubelet", "/containerd/images", "/kubelet/layers"
@@ -326,8 +329,8 @@ def seen_at(
 
 
 def test_two_paths_on_one_filesystem_have_the_numbers_of_the_later_reading() -> None:
-    """A fill between the two must not make the signals of one filesystem differ; but of two sizes on
-    one device, as a project quota answers, each has its own."""
+    """A fill between the two must not make the signals of one filesystem differ; but of two sizes
+    on one device, as a project quota answers, each has its own."""
     readings = answered({}, sample_of(IMAGES, A, 50.0, 4 * GIB))
     seen = seen_at(51.0, answered(readings, sample_of(NODE, A, 50.25, 3 * GIB)))
     assert {each.time for each in seen.signals.values()} == {50.25}
@@ -339,8 +342,8 @@ def test_two_paths_on_one_filesystem_have_the_numbers_of_the_later_reading() -> 
 
 @pytest.mark.regression
 def test_a_filesystem_that_does_not_answer_for_two_seconds_is_stale_and_no_other_one_is() -> None:
-    """Its last numbers stay, with their old time and a reason, as if it could not be read; the first
-    question that was not answered counts; with an answer it is fresh again."""
+    """Its last numbers stay, with their old time and a reason, as if it could not be read; the
+    first question that was not answered counts; with an answer it is fresh again."""
     readings: PublishedReadings = {}
     for row in rows_of("""
         at     | asked         | answers       | fails   | read at | why
@@ -499,7 +502,8 @@ def notified() -> Notified:
 @pytest.mark.regression
 def test_a_filesystem_that_hangs_costs_one_thread_and_delays_nobody(node: Node) -> None:
     """Whoever asks goes on, and so do the others, up to so many of them; when it answers at last, a
-    reading that begins then serves all who have asked meanwhile: it does not get the late answer."""
+    reading that begins then serves all who have asked meanwhile: it does not get the late
+    answer."""
     node.answering.clear()
     node.samplers.ask([HANGING], node.answers.put)
     assert node.begins(HANGING)
@@ -590,8 +594,8 @@ def test_only_what_is_observed_is_read_and_polled(node: Node, notified: Notified
 
 
 def test_closing_waits_for_no_filesystem(node: Node, notified: Notified) -> None:
-    """A thread that hangs ends when the filesystem answers, and sends no notification: who has asked
-    gets what was read, who asked after that the sentence. Nothing is polled any more."""
+    """A thread that hangs ends when the filesystem answers, and sends no notification: who has
+    asked gets what was read, who asked after that the sentence. Nothing is polled any more."""
     node.hold(HANGING, SOUND)
     node.samplers.ask([HANGING], node.answers.put)
     assert node.begins(HANGING)

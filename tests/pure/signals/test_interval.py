@@ -230,9 +230,9 @@ def never() -> None:
 def test_an_observation_is_due_when_a_fill_begins_or_has_crossed_a_level(
     left: int, since: float, mib: float, inodes: float, ceiling: float, due: float | None
 ) -> None:
-    """Of so many MiB and 100 000 inodes: the poll after its beginning, or the next one, finds a fill,
-    so its rate is known when the level of 1 GiB comes; what was there at the first poll is none that
-    begins. Idle, polls are as seldom as the interval allows: two show that it is."""
+    """Of so many MiB and 100 000 inodes: the poll after its beginning, or the next one, finds a
+    fill, so its rate is known when the level of 1 GiB comes; what was there at the first poll is
+    none that begins. Idle, polls are as seldom as the interval allows: two show that it is."""
     levels = LEVELS._replace(ceiling_seconds=ceiling)
     notifier, now, times = ThresholdNotifier(levels, never), 0.0, list[float]()
     assert notifier.due_at < 0.0, "the first poll is due at once"

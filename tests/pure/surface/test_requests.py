@@ -1,5 +1,5 @@
-"""The request to the daemon: its options, the socket it goes to, and how it waits for its pass. A pause
-outlives the daemon: how long it still lasts, by which clock, and what is no pause."""
+"""The request to the daemon: its options, the socket it goes to, and how it waits for its pass. A
+pause outlives the daemon: how long it still lasts, by which clock, and what is no pause."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the daemon tells: lines of its log, and events to the API server, one object a reason; what it
-keeps: image records on a thread of their own, sums of its passes, and hints; and metrics: a scrape
-after an observation and passes, whole, and the limit of its series."""
+"""What the daemon tells: lines of its log, and events to the API server, one object a reason; what
+it keeps: image records on a thread of their own, sums of its passes, and hints; and metrics: a
+scrape after an observation and passes, whole, and the limit of its series."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def relieved(signal: Signal, seconds: float | None, *kinds: str, trigger: Trigge
 
 
 def test_relief_is_one_line_and_a_normal_event_that_says_how_near_eviction_was() -> None:
-    """By the kubelet's mark, if it was near; bytes or inodes, as what was short. None of a filesystem
-    that is not the kubelet's, nor if nothing was removed."""
+    """By the kubelet's mark, if it was near; bytes or inodes, as what was short. None of a
+    filesystem that is not the kubelet's, nor if nothing was removed."""
 
     class Heard:
         def __init__(self) -> None:
@@ -212,8 +212,8 @@ SPOKEN = {"met": MET, "failed": FAILED}
 
 
 def assert_written(cluster: Cluster, story: str) -> None:
-    """On each line, so long after the one before, these are told, some of them many times; then what
-    was written of each reason by now, with its counts, and how many lines were said."""
+    """On each line, so long after the one before, these are told, some of them many times; then
+    what was written of each reason by now, with its counts, and how many lines were said."""
     for row in rows_of(story):
         told = [each.split() for each in row["told"].split(", ") if each]
         events = [SPOKEN[what] for what, times in told for _ in range(int(times))]

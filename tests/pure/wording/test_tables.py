@@ -1,5 +1,5 @@
-"""Sentences and tables for people: every reason has words, every mark its sentence, lines fit; and one
-event is one line, whatever it contains."""
+"""Sentences and tables for people: every reason has words, every mark its sentence, lines fit; and
+one event is one line, whatever it contains."""
 
 from __future__ import annotations
 
@@ -313,9 +313,9 @@ def marks_of(text: str) -> list[Threshold]:
 def test_thresholds_that_act_later_than_the_kubelet_are_told(
     ours: str, kubelets: str, late: str | None
 ) -> None:
-    """With a lower mark or a longer grace: of ours the nearest with a grace that is not longer, else
-    the nearest. Without a threshold of ours or a reading nothing is said, nor of containerfs, whose
-    thresholds never take effect in the kubelet either (UpdateContainerFsThresholds)."""
+    """With a lower mark or a longer grace: of ours the nearest with a grace that is not longer,
+    else the nearest. Without a threshold of ours or a reading nothing is said, nor of containerfs,
+    whose thresholds never take effect in the kubelet either (UpdateContainerFsThresholds)."""
     seen = {**SEEN, CONTAINERFS: observation(CONTAINERFS, 50 * GIB)}
     told = list(later_than_kubelet(marks_of(ours), marks_of(kubelets), seen))
     begins = f"nodefs.available: the mark of {late} acts later than the kubelet's of 10"
@@ -363,7 +363,8 @@ ROWS = [
 """)
 def test_columns_are_left_out_in_the_stated_order(width: int | None, left_out: str) -> None:
     """At 80 columns objects have result, kind, name, size, reason and what was freed; at 60 result,
-    name and what was freed; in a pipe every column, and each row in one line, however long its names."""
+    name and what was freed; in a pipe every column, and each row in one line, however long its
+    names."""
     lines = table(ROWS, width)
     heads = {head for head in OBJECTS if f" {head} " in f" {lines[0]} "}
     assert set(OBJECTS) - heads == set(filter(None, left_out.split(", ")))
@@ -371,8 +372,8 @@ def test_columns_are_left_out_in_the_stated_order(width: int | None, left_out: s
 
 
 def test_of_a_name_both_ends_are_shown_and_texts_go_on_below() -> None:
-    """No word of a text is broken that fits; a path goes on after a slash, the name of a field after
-    a dot."""
+    """No word of a text is broken that fits; a path goes on after a slash, the name of a field
+    after a dot."""
     words = "a container uses it, and another one too"
     named = [["NAME", "IN WORDS"], ["registry.example/some/team/app:1.2.3", words]]
     grace = "evictionSoftGracePeriod.nodefs.available"
@@ -403,8 +404,8 @@ cells = st.text("ab ./,:=é\n", max_size=90)
 def test_every_line_fits_and_is_printable_and_no_text_is_lost(
     last: str, heads: list[str], one: str, other: str, data: st.DataObject, width: int | None
 ) -> None:
-    """Whatever the cells are, from 45 columns on; without a width each row is a line. A head that is
-    left out is not the first of its table."""
+    """Whatever the cells are, from 45 columns on; without a width each row is a line. A head that
+    is left out is not the first of its table."""
     short = [data.draw(st.text("x", max_size=12)) for _ in heads]
     rows = [["RESULT", *heads, last], ["1", *short, one], ["2", *short, other]]
     lines = table(rows, width)
