@@ -33,6 +33,8 @@ from tests.real_node.runtime import SANDBOX_IMAGE, ContainerRuntime
 from tests.reclaimd_process import answer, reclaimd, write_configuration
 
 MIB, GIB = 1 << 20, 1 << 30
+DEFAULTS = {"nodefs.available": "10%", "imagefs.available": "15%"}
+"""The kubelet's own thresholds."""
 INFO_SOCKET = Path("/run/crio/crio.sock")
 PODS = "/api/v1/namespaces/default/pods"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -47,7 +47,6 @@ FINISHED = [f"finished-{number}" for number in range(10)]
 GROUP = "reclaimd.test:agents"
 COLLECT = ("reclaim", "--signal", "nodefs.available", "--all", "--now", "-o", "json")
 ROLE = ROOT / "config" / "kubernetes" / "components" / "events" / "role.yaml"
-PATHS = {"Role": "roles", "RoleBinding": "rolebindings"}
 BELOW = 100 * MIB  # the mark, below what is available at first
 SHORT = 10 * MIB  # how far below the mark each fill ends
 NOT_SENT = "an event did not reach the API server"
@@ -280,8 +279,8 @@ def shipped_identity(node: KubeletNode) -> str:
     accounts = "/api/v1/namespaces/kube-system/serviceaccounts"
     node.api.create(accounts, {"metadata": {"name": "reclaimd"}})
     for document in yaml.safe_load_all(ROLE.read_text()):
-        namespace = document["metadata"]["namespace"]
-        node.api.create(f"{RBAC}/namespaces/{namespace}/{PATHS[document['kind']]}", document)
+        namespace, kind = document["metadata"]["namespace"], document["kind"].lower()
+        node.api.create(f"{RBAC}/namespaces/{namespace}/{kind}s", document)
     return node.plane.service_account_token("reclaimd", "kube-system")
 
 

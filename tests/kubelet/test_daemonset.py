@@ -35,7 +35,7 @@ from tests.kubelet.api import Api, Kubectl
 from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.control_plane import ControlPlane, found
 from tests.kubelet.kubelet import IMAGE_AGE_SECONDS, NODE
-from tests.kubelet.node import MIB, KubeletNode, unused
+from tests.kubelet.node import DEFAULTS, MIB, KubeletNode, unused
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import capacity_bytes, find_tool, run_tool
 from tests.real_node.oci import ImageTar
@@ -51,7 +51,6 @@ REFERENCE = "reclaimd.test/reclaimd:1"
 UNUSED = 4
 MARK_PERCENT = 20  # the kubelet's 15 and reclaimd's margin of 5
 ABOVE_BYTES, FILL_BYTES, RATE_BYTES = 20 * MIB, 60 * MIB, 20 * MIB
-THRESHOLDS = {"nodefs.available": "10%", "imagefs.available": "15%"}
 OPTIONS = (
     "--config=/etc/reclaimd/reclaimd.yaml",
     "--config-dir=/etc/reclaimd/reclaimd.conf.d",
@@ -261,7 +260,7 @@ def is_ready(pod: dict[str, Any]) -> bool:
 @pytest.fixture
 def node(make_node: NodeMaker, image: ImageTar) -> KubeletNode:
     """A node with images that nobody uses. The image comes first: without it no node is needed."""
-    made = make_node(THRESHOLDS)
+    made = make_node(DEFAULTS)
     made.import_images(unused(UNUSED, 48 * MIB))
     return made
 

@@ -22,6 +22,7 @@ from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import CONTAINER_LOG_LINKS, KubeletSettings
 from tests.kubelet.manifests import APP
 from tests.kubelet.node import (
+    DEFAULTS,
     GIB,
     MIB,
     PODS,
@@ -39,19 +40,14 @@ from tests.reclaimd_process import answer, reclaimd
 from tests.rows import rows
 
 NODEFS, IMAGEFS = "nodefs.available", "imagefs.available"
-MARKS = {NODEFS: "10%", IMAGEFS: "15%"}
 WRITTEN_MEANWHILE = MIB  # at most, by the logs of the kubelet's node and by the runtime's database
 ABOVE, BELOW = 100 * MIB, 40 * MIB  # our mark above the kubelet's; each fill ends below a mark
 ENOUGH = "able to reduce resource pressure without evicting pods"
 FAILS_ONCE = "[ -e /c/1 ] && sleep 1000000000; echo >/c/1; exit 1"
 FINISHED = ("done-0", "done-1", "failed")
-LOG_BYTES = (
-    60 * MIB
-)  # of the pod that is done: what its container frees of the kubelet's filesystem
-TALKS = (
-    "yes a line that says nothing, but is as long as a line of a log may well be | head -c"
-    f" {LOG_BYTES}"
-)
+# the log of the pod that is done: what its container frees of the kubelet's filesystem
+LINE = "a line that says nothing, but is as long as a line of a log may well be"
+TALKS = f"yes {LINE} | head -c {60 * MIB}"
 OF_TWINS = [
     Image("reclaimd.test/first:1", (BASE, random_layer(1, MIB))),
     *(
@@ -111,7 +107,7 @@ def test_the_kubelets_summary_and_our_observations_are_the_same(
     capacities are equal, and what is available is but for what was written meanwhile."""
     need_a_runtime_for(layout)
     filled = {NODEFS: 300 * MIB, IMAGEFS: 100 * MIB}
-    with two_filesystems(tmp_path / "node", plane, MARKS, split=layout == "split") as node:
+    with two_filesystems(tmp_path / "node", plane, DEFAULTS, split=layout == "split") as node:
         file, kubelet = node.configured(), node.asking("nodes/stats")
         first, ours = by_reclaimd(file), dict[str, tuple[int, int]]()
         assert first[1] == layout

@@ -25,7 +25,7 @@ from tests.kubelet import manifests
 from tests.kubelet.api import ApiError
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import KubeletSettings
-from tests.kubelet.node import GIB, MIB, KubeletNode, kubelet_node, restarts, unused
+from tests.kubelet.node import DEFAULTS, GIB, MIB, KubeletNode, kubelet_node, restarts, unused
 from tests.lab.bench.ring import Sampler
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import available_bytes, capacity_bytes
@@ -45,7 +45,7 @@ UNTOUCHED_SECONDS = 12.0  # after the fill: the kubelet looks once more
 QUIET_SECONDS = 22.0  # above its mark: it looks each 10 s, at figures that are up to 10 s old
 # after the fill, at the latest: it evicts one pod each 10 s as long as it has to
 SETTLE_SECONDS = 40.0
-NODEFS_PERCENT, IMAGEFS_PERCENT = 10, 15  # the kubelet's defaults
+IMAGEFS_PERCENT = 15  # of `DEFAULTS`
 MARGIN_PERCENT = 5  # reclaimd's default
 # written back after 30 s, and accounted for with the next commit, up to 30 s later
 ACCOUNTED_SECONDS = {"btrfs": 75.0}
@@ -150,9 +150,7 @@ def duel(
     images: Sequence[Image | ImageTar] = IMAGES,
 ) -> DuelRun:
     """One fill of one file at a rate on a new node. `images`: `IMAGES`, or their tar."""
-    settings = KubeletSettings(
-        {"nodefs.available": f"{NODEFS_PERCENT}%", "imagefs.available": f"{IMAGEFS_PERCENT}%"}
-    )
+    settings = KubeletSettings(DEFAULTS)
     with kubelet_node(directory, plane, settings, SIZE_BYTES, fstype, images) as node:
         runs = crowd(node)
         capacity = capacity_bytes(node.disk)

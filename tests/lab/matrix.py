@@ -29,17 +29,17 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from tests import own_machine
 from tests.kubelet.control_plane import ControlPlane, program, what_is_missing
+from tests.kubelet.node import DEFAULTS
 from tests.lab.duel import (
-    IMAGEFS_PERCENT,
     IMAGES,
     MARGIN_PERCENT,
-    NODEFS_PERCENT,
     SAMPLE_SECONDS,
     DuelRun,
     Responder,
@@ -54,6 +54,7 @@ from tests.repository import ROOT
 
 PRODUCT = ("signals", "reclaim", "eviction")
 LONGEST_SECONDS = 900.0  # of a run
+say = partial(print, flush=True)
 RATE_MIB = 100
 RUNS = 3
 
@@ -144,10 +145,7 @@ def header(run: Run, found: DuelRun) -> dict[str, Any]:
         "reclaimd": commit() if run.responder == Responder.RECLAIMD else None,
         "kernel": platform.release().split("-")[0],
         "machine": {"architecture": platform.machine(), "processors": os.cpu_count()},
-        "thresholds": {
-            "nodefs.available": f"{NODEFS_PERCENT}%",
-            "imagefs.available": f"{IMAGEFS_PERCENT}%",
-        },
+        "thresholds": DEFAULTS,
         "margin": f"{MARGIN_PERCENT}%",
     }
 
@@ -207,11 +205,6 @@ def commit() -> str:
     ).strip()
     changed = run_tool("git", "-C", str(ROOT), "status", "--porcelain", "--", *PRODUCT).strip()
     return f"{head}-changed" if changed else head
-
-
-def say(line: str) -> None:
-    """A line of progress."""
-    print(line, flush=True)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -103,8 +103,8 @@ def test_published_runs_agree_with_themselves() -> None:
     """The lowest point of each is among its samples; none has paths of the machine; all are small;
     those on one filesystem are of one commit."""
     assert sum(file.stat().st_size for file in MEASURED.glob("*.jsonl")) < 2 * MIB
-    ran = {(run.head["filesystem"], run.head["reclaimd"]) for run in PUBLISHED}
-    commits = {pair for pair in ran if pair[1]}
+    heads = [run.head for run in PUBLISHED if run.head["reclaimd"]]
+    commits = {(head["filesystem"], head["reclaimd"]) for head in heads}
     assert len(dict(commits)) == len(commits)
     assert not any(commit.endswith("-changed") for _, commit in commits)
     for run in PUBLISHED:
