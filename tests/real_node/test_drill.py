@@ -344,8 +344,7 @@ class Observing:
         file = configure(fill_node.base, fill_node.node, nodefs=nodefs)
         words = ("--observe", "--report", str(fill_node.base / "report"), "--config", file)
         self._process = fill_node.started("drill", *words, *more)
-        while not self._process.stdout.readline().startswith("ends "):
-            assert self._process.poll() is None
+        assert any(line.startswith("ends ") for line in self._process.stdout)
 
     def ended(self, *numbers: signal.Signals) -> tuple[int, str]:
         """Waits for its end, by these signals or by itself; the exit code, and what was printed."""
@@ -450,8 +449,6 @@ RUNS = [
 # now and then XFS allocates less ahead: where something else on the machine made it write back
 # early
 MOST_RUNS = 5
-
-
 # btrfs: mixed, as btrfs(5) recommends for small devices; it shows what was written or freed only
 # when it commits: every 30 s, unless something calls sync.
 MKFS = {"ext4": ("-E", "nodiscard"), "xfs": ("-K",), "btrfs": ("-K", "--mixed")}

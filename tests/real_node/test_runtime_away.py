@@ -45,8 +45,9 @@ class Outage:
 
     def press(self) -> None:
         """Writes until the disk has crossed the mark."""
+        more = self.node.filesystem.available_bytes() - self.mark + 6 * MIB
         with (self.node.mountpoint / "grown").open("ab") as file:
-            file.write(b"x" * 36 * MIB)
+            file.write(b"x" * more)
 
     def seconds_until_relief(self, daemon: Daemon) -> float:
         """From now until the next image is removed; a pass succeeds then."""

@@ -5,7 +5,9 @@
     python -m tests.simulation 7 --hours 0.5         one seed; prints the hash of its trace
     python -m tests.simulation 7 --trace             and the end of its trace
 
-A seed that fails is printed with the command that repeats it, and made short.
+A seed that fails is printed with the command that repeats it, and made short: fewer entries of its
+time line, then shorter times, as long as it fails the same way. By delta debugging (Zeller and
+Hildebrandt, Simplifying and Isolating Failure-Inducing Input): whole halves first.
 """
 
 from __future__ import annotations
@@ -13,22 +15,26 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from tests.simulation.run import Bench, Result
-from tests.simulation.shrink import shrink
+from tests.simulation.timeline import Entry, timeline
 
 HOURS = 1.0
+MOST_RUNS = 150
+_NUMBERS = re.compile(r"\(.*|\b[0-9a-f]*\d[\w.]*|\bp[0-9a-f]+\b")
 HASH_SEED = "0"  # of sets of texts, whose order a trace may show
 
 
-def main() -> int:
+def main(made: Bench) -> int:
     """Exit code 1: something was wrong."""
-    if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
-        os.environ["PYTHONHASHSEED"] = HASH_SEED
-        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])  # noqa: S606 # itself
     parser = argparse.ArgumentParser(
         prog="python -m tests.simulation", description="Simulates the whole daemon."
     )
@@ -47,7 +53,6 @@ def main() -> int:
     parser.add_argument("--no-shrink", action="store_true", help="leave a failing run as it is")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failing run")
     given = parser.parse_args()
-    made = Bench()
     if given.seed is not None:
         result = made.run(given.seed, given.hours)
         print(f"seed {given.seed}: {result.hash}")
@@ -92,7 +97,7 @@ def _tell(made: Bench, result: Result, *, shorten: bool) -> int:
     print(f"seed {result.seed}, after {result.at:.1f} s: {result.problem}")
     print(f"again: python -m tests.simulation {result.seed} --hours {result.hours:g}", flush=True)
     if shorten:
-        short = shrink(made, result, lambda progress: print(progress, flush=True))
+        short = shrink(made, result)
         print(
             f"{len(short.entries)} of its {result.entries} entries are enough ({short.runs} runs):"
         )
@@ -101,4 +106,65 @@ def _tell(made: Bench, result: Result, *, shorten: bool) -> int:
     return 1
 
 
-sys.exit(main())
+def the_same(result: Result) -> str:
+    """What is wrong, without what differs from run to run."""
+    return f"{result.kind} {_NUMBERS.sub('#', result.problem)[:40]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """The shortest run that was found, its entries, and how many runs that took."""
+
+    result: Result
+    entries: tuple[Entry, ...]
+    runs: int
+
+
+def shrink(bench: Bench, failed: Result) -> Shrunk:
+    """The same failure with as little as possible around it."""
+    hours = failed.hours
+    if failed.at < hours * 3600:  # what comes later has nothing to do with it
+        hours = failed.at / 3600 + 1e-6
+    entries = tuple(each for each in timeline(failed.seed, failed.hours) if each.at <= hours * 3600)
+    wrong, runs, best = the_same(failed), 0, failed
+
+    def fails(some: Sequence[Entry]) -> bool:
+        nonlocal runs, best
+        runs += 1
+        result = bench.run(failed.seed, hours, some)
+        if result.problem and the_same(result) == wrong:
+            best = result
+            return True
+        return False
+
+    parts = 2
+    while len(entries) > 1 and runs < MOST_RUNS:
+        size = max(len(entries) // parts, 1)
+        for start in range(0, len(entries), size):
+            rest = entries[:start] + entries[start + size :]
+            if runs < MOST_RUNS and fails(rest):
+                entries, parts = rest, max(parts - 1, 2)
+                print(f"{len(entries)} entries are enough", flush=True)
+                break
+        else:
+            if size == 1:
+                break
+            parts = min(parts * 2, len(entries))
+    for place, entry in enumerate(entries):
+        for factor in (0.1, 0.5):
+            shorter = entry._replace(seconds=entry.seconds * factor)
+            if (
+                entry.seconds > 1.0
+                and runs < MOST_RUNS
+                and fails((*entries[:place], shorter, *entries[place + 1 :]))
+            ):
+                entries = (*entries[:place], shorter, *entries[place + 1 :])
+                break
+    return Shrunk(best, entries, runs)
+
+
+if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
+    os.environ["PYTHONHASHSEED"] = HASH_SEED
+    os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])  # noqa: S606 # itself
+with tempfile.TemporaryDirectory(prefix="reclaimd-simulation-") as directory:
+    sys.exit(main(Bench(Path(directory))))

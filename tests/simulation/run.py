@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 import traceback
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -605,18 +604,16 @@ evictionHard: {nodefs.available: 5%, imagefs.available: 5%, nodefs.inodesFree: 5
 
 
 class Bench:
-    """What all runs of a process share, in a temporary directory that is removed with it: the
-    kubelet's file, and directories of logs in which there are none.
+    """What all runs of a process share, in a directory: the kubelet's file, and directories of
+    logs in which there are none.
     """
 
-    def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="reclaimd-simulation-")
-        directory = Path(self._directory.name)
+    def __init__(self, directory: Path) -> None:
         (directory / "kubelet.yaml").write_text(KUBELETS, encoding="utf-8")
         self._kubelet_file = str(directory / "kubelet.yaml")
         pods, containers = directory / "pods", directory / "containers"
         for path in (pods, containers):
-            path.mkdir()
+            path.mkdir(exist_ok=True)
         self._logs = LogPaths(str(pods), str(containers))
 
     def run(self, seed: int, hours: float, entries: Sequence[Entry] | None = None) -> Result:

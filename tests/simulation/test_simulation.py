@@ -40,9 +40,9 @@ def test_nothing_that_must_not_happen_happens() -> None:
     assert f"; the last trace {trace}\n" in ran.stdout
 
 
-def test_another_seed_is_another_run() -> None:
+def test_another_seed_is_another_run(tmp_path: Path) -> None:
     """By its trace, even where nothing happens."""
-    assert len({Bench().run(seed, 0.0, ()).hash for seed in (3, 4)}) == 2
+    assert len({Bench(tmp_path).run(seed, 0.0, ()).hash for seed in (3, 4)}) == 2
 
 
 @pytest.mark.soak
@@ -88,7 +88,7 @@ def test_a_planted_defect_is_found_and_made_short() -> None:
     assert left <= all_of_them // 4
 
 
-def test_the_daemon_is_killed_and_goes_on() -> None:
+def test_the_daemon_is_killed_and_goes_on(tmp_path: Path) -> None:
     """Killed while its first pass runs, and begun again from what it has saved."""
     entries = [
         Entry(10.0, "fill", 60.0, 1, ("/node", 1.0)),
@@ -96,7 +96,7 @@ def test_the_daemon_is_killed_and_goes_on() -> None:
         Entry(90.0, "kill", 5.0),
         Entry(120.0, "stop", 5.0),
     ]
-    result = Bench().run(2, 0.1, entries)
+    result = Bench(tmp_path).run(2, 0.1, entries)
     assert result.problem == ""
     lines = "\n".join(result.tail)
     assert result.counts["ends relieved"] == 1
