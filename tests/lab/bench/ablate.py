@@ -1,8 +1,8 @@
 """What each rule of thumb of the engine brings: the engine with and without it, in
 turns, on a real containerd.
 
-    python -m tests.lab.bench ablate [RULE …] [--disk large] [--filesystem ext4] [--rate 100] [--fill one-file]
-                                 [--runs 20] [--to FILE]
+    python -m tests.lab.bench ablate [RULE …] [--disk large] [--filesystem ext4] [--rate 100]
+                                     [--runs 20] [--to FILE]
 
 With `RECLAIMD_BESIDE=/path/to/the/other/bin/reclaimd` another version takes its turn, too: on a
 shared machine one run after the other compares two hours, not two programs. Only what both versions
@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import Any
 
 from eviction.wording.explain import table
-from tests.lab.bench.fills import FillKind
 from tests.lab.bench.measure import Effort, effort_of, figure
 from tests.lab.bench.ring import NOBODY, SCENES, WITH_HINT, Fought, Ring, StartResponder, ring
 from tests.lab.bench.without import find
@@ -135,13 +134,6 @@ def _parser(effort: Effort) -> argparse.ArgumentParser:
         "--rate", type=int, action="append", help=f"MiB a second; may be repeated {effort.rates}"
     )
     parser.add_argument(
-        "--fill",
-        type=FillKind,
-        choices=list(FillKind),
-        action="append",
-        help="may be repeated (one)",
-    )
-    parser.add_argument(
         "--runs", type=int, default=1 if effort.short else RUNS, help=f"fills of each ({RUNS})"
     )
     parser.add_argument("--to", type=Path, default=REPORT, help=f"where the values go ({REPORT})")
@@ -169,34 +161,31 @@ def _check(names: Sequence[str]) -> None:
 
 
 def _fills(on: Ring, filesystem: str, asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """All arms at all rates by all kinds of fills; another arm is the first one of each round."""
+    """All arms at all rates; another arm is the first one of each round."""
     arms = list(_arms(filesystem, asked.rules))
     rates = asked.rate or effort_of().rates
     engine = _engine()
     for number in range(asked.runs):
         first = number * max(len(arms) // 3, 1) % len(arms)
         for rate in rates:
-            for kind in asked.fill or [FillKind.ONE_FILE]:
-                for without, start, fields in arms[first:] + arms[:first]:
-                    where = {
-                        "disk": asked.disk,
-                        "runtime": asked.runtime,
-                        "writers": asked.writers,
-                        "filesystem": filesystem,
-                        "rate": rate,
-                        "fill": str(kind),
-                        "without": without,
-                    }
-                    about = {"engine": engine, "date": time.strftime("%Y-%m-%d")}
-                    yield {**where, **about, **_fought(on, where, start, fields)}
+            for without, start, fields in arms[first:] + arms[:first]:
+                where = {
+                    "disk": asked.disk,
+                    "runtime": asked.runtime,
+                    "writers": asked.writers,
+                    "filesystem": filesystem,
+                    "rate": rate,
+                    "without": without,
+                }
+                about = {"engine": engine, "date": time.strftime("%Y-%m-%d")}
+                yield {**where, **about, **_fought(on, where, start, fields)}
 
 
 def _fought(
     on: Ring, where: Mapping[str, Any], start: StartResponder, fields: Mapping[str, object]
 ) -> dict[str, Any]:
     began = time.monotonic()
-    kind = FillKind(where["fill"])
-    fought: Fought = on.fight(kind, where["rate"], start, fields, where["writers"])
+    fought: Fought = on.fight(where["rate"], start, fields, where["writers"])
     return {**asdict(fought), "taken_seconds": round(time.monotonic() - began, 1)}
 
 
@@ -273,7 +262,7 @@ def _write(fills: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def report(fills: Sequence[Mapping[str, Any]]) -> str:
-    """A table for each filesystem, rate and kind of fill: medians, the worst in brackets. PRESSURE:
+    """A table for each filesystem and rate: medians, the worst in brackets. PRESSURE:
     fills in which the kubelet's mark was passed, and for how many seconds; LOWEST: above that mark;
     BEYOND: freed beyond what was to be reached; OTHERS: what each other writer got to the disk."""
     lines: list[str] = []
@@ -312,9 +301,10 @@ def _below(fills: Sequence[Mapping[str, Any]]) -> int:
 
 def _where(fill: Mapping[str, Any]) -> str:
     disk = fill.get("disk", "small")  # in older files all are
+    kind = fill.get("fill", "one-file")  # there were others
     beside = f", beside {writers} writers" if (writers := fill.get("writers")) else ""
     runtime = fill.get("runtime", "containerd")
-    return f"{disk} disk, {runtime}, {fill['filesystem']}, {fill['rate']} MiB/s, {fill['fill']}{beside}"
+    return f"{disk} disk, {runtime}, {fill['filesystem']}, {fill['rate']} MiB/s, {kind}{beside}"
 
 
 def _cells(arm: str, fills: Sequence[Mapping[str, Any]]) -> list[str]:

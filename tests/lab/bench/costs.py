@@ -23,7 +23,6 @@ import psutil
 
 from signals.types import FilesystemRole, FsLayout, Signal
 from tests.background import Background
-from tests.lab.bench.fills import FillKind
 from tests.lab.bench.measure import Effort, Row
 from tests.lab.bench.ring import SCENES, Ring, StartResponder, ring
 from tests.nodes.small_node import MIB, SmallNode
@@ -183,7 +182,7 @@ def containerd_first_byte(effort: Effort) -> list[Row]:
             for rate in effort.rates:
                 for who, start in ways.items():
                     what = f"containerd, {rate} MiB/s, {who}: from the mark to the first byte"
-                    first = on.fight(FillKind.ONE_FILE, rate, start).first_byte_ms
+                    first = on.fight(rate, start).first_byte_ms
                     if first is None:
                         raise RuntimeError(f"{what}: nothing was freed")
                     rows.setdefault(what, []).append(first)

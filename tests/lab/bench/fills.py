@@ -1,6 +1,6 @@
-"""What fills a disk, and who else writes to it meanwhile.
+"""Who else writes to a disk while it is filled: other writers.
 
-Run as a program it is another writer: `fills.py file`.
+Run as a program it is one of them: `fills.py file`.
 """
 
 from __future__ import annotations
@@ -11,29 +11,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-
-from tests.real_node.fill import Fill, fill_bytes
 
 MIB = 1 << 20
 ROUND_MIB = 64  # that another writer overwrites before it waits for the disk
 PACE = 100 * MIB  # a second
-
-
-class FillKind(StrEnum):
-    """How the bytes come."""
-
-    ONE_FILE = "one-file"
-    """one file grows, and is never closed"""
-
-
-def fill(kind: FillKind, directory: Path, bytes_a_second: int, most_bytes: int) -> Fill:
-    """Begins to write into `directory`, which is made; ends after so many
-    bytes, or on a full disk.
-    """
-    assert kind is FillKind.ONE_FILE
-    return fill_bytes(directory, 0, bytes_a_second, most_bytes=most_bytes)
 
 
 @contextmanager

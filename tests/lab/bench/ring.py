@@ -25,7 +25,7 @@ from typing import Protocol
 
 from reclaim.xfs_hint import set_inherited_hint
 from tests.background import Background
-from tests.lab.bench.fills import FillKind, fill, other_writers
+from tests.lab.bench.fills import other_writers
 from tests.lab.bench.measure import MIB, Effort
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.crio import crio_program
@@ -245,7 +245,6 @@ class Ring:
 
     def fight(
         self,
-        kind: FillKind,
         rate_mib: int,
         start: StartResponder,
         without_fields: Mapping[str, object] | None = None,
@@ -266,12 +265,8 @@ class Ring:
         try:
             with other_writers(disk / "others", writers) as others, start(configuration) as who:
                 time.sleep(SETTLED_SECONDS)
-                filling = fill(
-                    kind,
-                    disk / "fill",
-                    rate_mib * MIB,
-                    headroom + self._scene.below_bytes,
-                )
+                most = headroom + self._scene.below_bytes
+                filling = fill_bytes(disk / "fill", 0, rate_mib * MIB, most_bytes=most)
                 try:
                     with Sampler(disk, filling) as sampler:
                         filling.process.wait(WITHIN_SECONDS)
