@@ -279,14 +279,14 @@ def sentence(fills: Sequence[Mapping[str, Any]]) -> str:
     that statvfs shows in time, which btrfs does not always do."""
     found = [fill for fill in fills if fill["without"] == NOTHING]
     filesystems, runtimes = (
-        ", ".join(dict.fromkeys(fill[name] for fill in found)) for name in ("filesystem", "runtime")
+        list(dict.fromkeys(fill[name] for fill in found)) for name in ("filesystem", "runtime")
     )
     rates = " or ".join(map(str, sorted({fill["rate"] for fill in found})))
     first = [fill["first_byte_ms"] for fill in found if fill["first_byte_ms"] is not None]
     beside = [fill for fill in found if fill["writers"]]
     text = (
-        f"* On 40 GiB, one file that grows by {rates} MiB/s to 5.2 GiB, with {runtimes}, on"
-        f" {filesystems} ([how](tests/README.md#what-each-rule-brings),"
+        f"* On 40 GiB, one file that grows by {rates} MiB/s to 5.2 GiB, with {' or '.join(runtimes)},"
+        f" on {', '.join(filesystems)} ([how](tests/README.md#what-each-rule-brings),"
         f" {max(fill['date'] for fill in found)}): {_below(found)} of {len(found)} fills came below"
         f" the kubelet's mark, {_below(beside)} of the {len(beside)} beside two other writers; first"
         f" byte after {figure(min(first))} to {figure(max(first))} ms, median"
