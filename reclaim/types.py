@@ -717,7 +717,7 @@ class PodSandboxStatus(NamedTuple):
     """One sandbox as it is now. `identity`: None if not reported."""
 
     state: PodSandboxState
-    identity: Identity | None = None
+    identity: Identity | None
 
 
 class ImageFsInfo(NamedTuple):

@@ -300,11 +300,7 @@ def _fill(scenario: Scenario, arguments: Namespace) -> int:
 
 
 def _plan(
-    scenario: Scenario,
-    observation: NodeObservation,
-    directory: str,
-    *,
-    arguments: Namespace,
+    scenario: Scenario, observation: NodeObservation, directory: str, *, arguments: Namespace
 ) -> FillPlan:
     """The plan of the fill.
 

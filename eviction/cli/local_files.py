@@ -49,11 +49,7 @@ class LocalFiles:
     """
 
     def __init__(
-        self,
-        arguments: Namespace,
-        otherwise: str | None = None,
-        *,
-        asks_version: bool = False,
+        self, arguments: Namespace, otherwise: str | None = None, *, asks_version: bool = False
     ):
         self.arguments = arguments
         self.problem = ""

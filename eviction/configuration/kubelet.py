@@ -226,11 +226,7 @@ def read_kubelet_configuration(
 
 
 def settings_in(
-    file: Json,
-    drop_ins: Sequence[Json],
-    flags: Fields,
-    *,
-    version: KubeletVersion,
+    file: Json, drop_ins: Sequence[Json], flags: Fields, *, version: KubeletVersion
 ) -> Json:
     """The fields that are read, as a kubelet of this version has them; types are not checked.
 

@@ -587,7 +587,7 @@ class Failpoints(UserDict[str, Failpoint]):
         action = self._arrive(method)
         if action is None:
             return act()
-        while self._in_force(method, action) and (
+        while self.data.get(method) is action and (
             action.seconds is None or time.monotonic() < arrived + action.seconds
         ):
             if self.closed:
@@ -609,9 +609,6 @@ class Failpoints(UserDict[str, Failpoint]):
                 action.times -= 1
                 return action if action.times >= 0 else None
             return action
-
-    def _in_force(self, method: str, action: Failpoint) -> bool:
-        return self.data.get(method) is action
 
 
 # ---- the server

@@ -63,7 +63,7 @@ class Send(NamedTuple):
 
     claim: Claim
     ready: Ready
-    btrfs: tuple[str, ...] = ()
+    btrfs: tuple[str, ...]
 
 
 class Locate(NamedTuple):
@@ -104,7 +104,7 @@ class Tell(NamedTuple):
     """Tell the listeners: the name of their method, and what it takes."""
 
     what: str
-    about: tuple[object, ...] = ()
+    about: tuple[object, ...]
 
 
 Effect = (
@@ -270,18 +270,15 @@ class PauseSet:
     done: Future[int] = field(default_factory=Future)
 
 
-@dataclass(frozen=True)
-class KubeletHealthy:
+class KubeletHealthy(NamedTuple):
     """The kubelet answers on /healthz: it has started its pods again."""
 
 
-@dataclass(frozen=True)
-class Stopping:
+class Stopping(NamedTuple):
     """Nothing new may begin."""
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(NamedTuple):
     """A time that the world has named has come."""
 
 

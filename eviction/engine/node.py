@@ -10,7 +10,7 @@ measures where its bytes are, and how many threads it has. Making it does no I/O
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -127,8 +127,8 @@ class Node(NodeView):
             self.client, self.pods, clock=self.clock, read_layers=self._layers, workers=workers
         )
         self.records = records or ImageRecords(
-            self._pulled_at,
-            earlier=self._clocks_at_start,
+            lambda: brought_at(self.client) or stored_at(self._imagefs),
+            earlier=lambda: clocks_at_start(self.client.runtime_path),
             on_return=partial(self.listeners.tell, "returned"),
             pulls=self.pull_records,
         )
@@ -165,16 +165,6 @@ class Node(NodeView):
         `left`: how many seconds there are to ask.
         """
         return self._held.read(left) or stored_layers(self._imagefs)
-
-    def _pulled_at(self) -> Mapping[str, float]:
-        """When each image was last pulled: wall seconds by image id. Empty if that is not known."""
-        return brought_at(self.client) or stored_at(self._imagefs)
-
-    def _clocks_at_start(self) -> tuple[float, float] | None:
-        """How many seconds ago the runtime started, and the wall time then;
-        None if that is not known.
-        """
-        return clocks_at_start(self.client.runtime_path)
 
     @property
     def _imagefs(self) -> str:
@@ -226,7 +216,7 @@ class Node(NodeView):
 
     # ---- what is asked of it
 
-    def begin_on_its_own(self, *, hold_off_seconds: float = 0.0) -> None:
+    def begin_on_its_own(self, *, hold_off_seconds: float) -> None:
         """From now on it looks and relieves by itself, once this thread, or
         another one, is its owner.
         """

@@ -118,17 +118,14 @@ class Goal(NamedTuple):
     stops: bool
     """Whether it may stop early at all."""
 
-    ahead: bool = False
+    ahead: bool
     """Whether what is coming counts: not for a mark that a row or a command names."""
 
     def met(self, observations: SignalObservations) -> bool:
         """Whether a threshold is not clear yet, minimum reclaim included."""
         return bool(
             thresholds_met(
-                self.thresholds,
-                observations.signals,
-                enforce_min_reclaim=True,
-                ahead=self.ahead,
+                self.thresholds, observations.signals, enforce_min_reclaim=True, ahead=self.ahead
             )
         )
 

@@ -85,8 +85,7 @@ class Announcements:
                 if condition is NodeCondition.DISK_PRESSURE:
                     config = self._node.world.manager.config
                     met = kubelets_met(
-                        config.kubelets_in_layout(observations.layout),
-                        usable(observations.signals),
+                        config.kubelets_in_layout(observations.layout), usable(observations.signals)
                     )
                 sentence = explain.condition_begins(condition, met, observations)
                 self.log.warning(sentence, condition=str(condition), status=True)

@@ -36,7 +36,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from types import MappingProxyType
 from typing import NamedTuple
 
 from eviction.records.attribution import About, Attribution, Remark, Share, Use
@@ -129,9 +128,9 @@ class Measured(NamedTuple):
     """By `device_id`."""
     unseen: Remark | None
     """Which processes' open files were not looked at."""
-    caches: Sequence[Cache] = ()
+    caches: Sequence[Cache]
     """Of pods, from which no function removes."""
-    frees: Mapping[str, FilesystemRole] = MappingProxyType({})
+    frees: Mapping[str, FilesystemRole]
     """As in `Places`."""
 
 
@@ -364,9 +363,9 @@ class Places(NamedTuple):
     pod_logs_dir: str
     stores: tuple[str, ...]
     """Those with all content of the runtime, that of images first; none before it answers."""
-    caches: tuple[str, ...] = ()
+    caches: tuple[str, ...]
     """Below which a function removes from caches."""
-    frees: Mapping[str, FilesystemRole] = MappingProxyType({})
+    frees: Mapping[str, FilesystemRole]
     """Of each function of the configuration, by its name, where it frees space."""
 
 

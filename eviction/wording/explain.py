@@ -304,10 +304,7 @@ def outcome_cells(outcome: Outcome) -> dict[str, str]:
         "SIZE": "-" if verdict.size_bytes is None else format_bytes(verdict.size_bytes),
         "AGE": "-" if verdict.age_seconds is None else format_duration(verdict.age_seconds),
         "FREES": frees_in_words(
-            result,
-            freed=outcome.freed.bytes,
-            frees=verdict.frees_bytes,
-            size=verdict.size_bytes,
+            result, freed=outcome.freed.bytes, frees=verdict.frees_bytes, size=verdict.size_bytes
         ),
         "REASON": verdict.reason,
         "RULE": verdict.rule.words,

@@ -605,13 +605,7 @@ def _verdict(verdict_id: str, number: int, line: bytes) -> Verdict:
             shown = _text_of(line[:LONGEST_WORDS])
             raise NoPlan(f"printed as line {number} {shown!r}; allowed is {OBJECT}")
     return Verdict(
-        PROGRAM_OBJECT,
-        verdict_id,
-        named,
-        Action.REMOVE,
-        "listed_by_program",
-        size,
-        rule=Rule.GUARD,
+        PROGRAM_OBJECT, verdict_id, named, Action.REMOVE, "listed_by_program", size, rule=Rule.GUARD
     )
 
 

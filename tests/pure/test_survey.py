@@ -105,6 +105,8 @@ def having(**measured: Any) -> Measured:
         kubelets=(),
         filesystems={},
         unseen=None,
+        caches=(),
+        frees={},
     )
     return nothing._replace(**measured)
 

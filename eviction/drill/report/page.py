@@ -279,7 +279,7 @@ def chart_svg(
     ended: float,
     lines: Mapping[str, Sequence[tuple[float, float]]],
     *,
-    marks: Sequence[MarkLine] = (),
+    marks: Sequence[MarkLine],
     inodes: bool = False,
 ) -> str:
     """Amounts over time, from 0 to `ended` (seconds), as an `<svg>` element.
