@@ -20,8 +20,6 @@ of `ImageFsInfo` differ).
 `statvfs` can block forever; `samplers` makes sure that it blocks only its own thread.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -177,7 +175,7 @@ class KubeletsReader:
             place.ahead(there.stats), place.device_id, in_directory=here.stats if limited else None
         )
 
-    def _place(self, path: str, st_dev: int) -> _Place:
+    def _place(self, path: str, st_dev: int) -> "_Place":
         real = os.path.realpath(path)
         mounts = read_mounts(self._table)
         mount = mount_holding(real, mounts)

@@ -101,8 +101,7 @@ class LocalNode(LocalFiles):
 
         Exits with 4 if no filesystem can be read, with 3 if the runtime does not answer.
         """
-        given = {"signal": signal, "until": until}
-        options = read_options(given, self.configuration.signals)
+        options = read_options({"signal": signal, "until": until}, self.configuration.signals)
         self.mention_other_configuration()
         with closing(Node(self.configuration, dry_run=True)) as node:
             problem = _locate(node)

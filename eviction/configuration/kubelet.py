@@ -383,8 +383,7 @@ def kubelet_of_node(
             return kubelet.model_copy(update={"root_directory": process.root_dir}), ""
         path = os.path.join(root, KUBELET_CONFIG.lstrip("/"))
         if not os.path.exists(path):
-            missing = f"no kubelet is seen among the processes, and there is no {path}"
-            return None, remark or missing
+            return None, remark or f"no kubelet is seen among the processes, and there is no {path}"
     return read_kubelet_configuration(path, directory, version=version) if path else None, remark
 
 

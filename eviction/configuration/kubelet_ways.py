@@ -27,7 +27,7 @@ Does not cover: the request itself (`reclaim.kubelet.client`).
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -233,10 +233,10 @@ def ways_to_pods(place: KubeletAccess) -> Iterator[KubeletWay]:
 
 def pods_socket(place: KubeletAccess) -> str:
     """The path of the kubelet's socket; empty if there is none now, or it is not `auto`."""
-    path = (
-        os.path.join(place.root_directory, PODS_SOCKET) if isinstance(place, KubeletPlace) else ""
-    )
-    return path if path and os.path.exists(path) else ""
+    if not isinstance(place, KubeletPlace):
+        return ""
+    path = os.path.join(place.root_directory, PODS_SOCKET)
+    return path if os.path.exists(path) else ""
 
 
 def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
@@ -246,7 +246,7 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
         return
     files = place.files
     pki = os.path.join(place.root_directory, "pki")
-    serving: Sequence[str] = [place.tls_cert_file]
+    serving = [place.tls_cert_file]
     if not place.tls_cert_file:
         usual = ("kubelet-server-current.pem", "kubelet.crt")
         serving = [*(os.path.join(pki, name) for name in usual), *files.serving]

@@ -152,8 +152,7 @@ def grower_on(node: EmbeddedNode, pressure: Pressure, number: int) -> Grower:
             assert pressure.image is not None
             return Pulls(node=node, image=pressure.image, path="", **options)
         case "writable":
-            layer = node.runtime.writable_layer(node.containers[pressure.pod])
-            path = os.path.join(layer, "grown")
+            path = os.path.join(node.runtime.writable_layer(node.containers[pressure.pod]), "grown")
         case "log":
             path = node.log_files[pressure.pod]
         case _:

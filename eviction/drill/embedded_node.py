@@ -265,7 +265,6 @@ class EmbeddedNode:
             *((CONTAINER, attempt, 1) for attempt in range(last)),
             (CONTAINER, last, EXIT_CODES.get(spec.state, lost)),
         ]
-        directory = self._directory_of(pod_name)
         for name, attempt, exit_code in copies:
             age = {None: SETTLED_SECONDS, LOST_EXIT_CODE: 0}.get(exit_code, DEAD_SECONDS)
             at = time.time_ns() - age * 10**9
@@ -273,7 +272,7 @@ class EmbeddedNode:
             fields = {"created_at": at, "started_at": at, "state": state}
             if exit_code is not None:
                 fields |= exited(exit_code, at)
-            begin_container(directory, name)
+            begin_container(self._directory_of(pod_name), name)
             container = self.runtime.add_container(
                 sandbox,
                 name,

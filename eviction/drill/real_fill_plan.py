@@ -191,8 +191,7 @@ def _headroom(first: Pressure) -> int:
 def _largest_amount(pressure: Pressure) -> int:
     """The most that a pressure writes; 0 if it lasts until the disk is full."""
     timed = None if pressure.for_seconds is None else int(pressure.rate * pressure.for_seconds)
-    known = [limit for limit in (pressure.amount, timed) if limit is not None]
-    return min(known, default=0)
+    return min([limit for limit in (pressure.amount, timed) if limit is not None], default=0)
 
 
 def _bytes_of_files(pressure: Pressure) -> int:

@@ -183,8 +183,7 @@ class EmbeddedRuntime:
         return {"containers": containers}
 
     def container_status(self, request: Any) -> _Fields:
-        container = self._container(request.container_id)
-        return {"status": self._described(Container, container)}
+        return {"status": self._described(Container, self._container(request.container_id))}
 
     def list_container_stats(self, _: Any) -> _Fields:
         """ListContainerStats of every container: only the writable layers."""

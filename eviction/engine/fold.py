@@ -95,8 +95,7 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
         case PassWanted():
             return world._replace(wanted=(*world.wanted, event))
         case Withdrawn(wanted):
-            there = wanted in world.wanted
-            return world.without(wanted).emitting(Resolve(event.done, there))
+            return world.without(wanted).emitting(Resolve(event.done, wanted in world.wanted))
         case Reconfigured(configuration):
             changed = needing_restart(world.configuration, configuration)
             configuration = until_restart(world.configuration, configuration)
@@ -316,8 +315,7 @@ def refreshed(world: World, event: Refreshed) -> World:
     soon = event.given_up or (event.problem and waited < LATE_SECONDS)
     due = world.now + (RETRY_SECONDS if soon else SELDOM_SECONDS)
     world = world._replace(asking=world.asking._replace(refreshing_since=None, refresh_due=due))
-    if not event.given_up:
-        world = world.telling("runtime_asked", event.problem or None, event.pods_problem)
-    if not event.given_up and not event.problem and not world.under_pressure:
-        world = world.telling("detected")
-    return world
+    if event.given_up:
+        return world
+    world = world.telling("runtime_asked", event.problem or None, event.pods_problem)
+    return world if event.problem or world.under_pressure else world.telling("detected")

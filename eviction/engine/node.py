@@ -242,8 +242,7 @@ class Node(NodeView):
         return located.problem or None
 
     def _located(self) -> Located:
-        problem = super().locate()
-        return Located(self.summary.paths, problem or "", self.pods_problem)
+        return Located(self.summary.paths, super().locate() or "", self.pods_problem)
 
     def look(self) -> tuple[SignalObservations, Decision]:
         """Observes the node and decides."""

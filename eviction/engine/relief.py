@@ -220,8 +220,11 @@ def unread_since(
 
 def look_meanwhile(running: RunningPass, world: World) -> tuple[Effect, ...]:
     """Another reading while removals are waited for, if the last one is too old by now."""
-    times = last_read(running, running.function, world)
-    paths = tuple(path for path, time in times.items() if time <= world.now - TICK_SECONDS)
+    paths = tuple(
+        path
+        for path, time in last_read(running, running.function, world).items()
+        if time <= world.now - TICK_SECONDS
+    )
     return (Read(paths),) if paths else ()
 
 
@@ -269,7 +272,7 @@ def pressure_of(running: RunningPass, world: World) -> Pressure:
     if acted_on is None:
         return Pressure(pass_id=running.id)
     signal = acted_on.signal
-    observation = world.observations.signals.get(acted_on.signal)
+    observation = world.observations.signals.get(signal)
     if observation is None:
         return Pressure(signal=str(signal), pass_id=running.id)
     needed = max(acted_on.mark_with_min_reclaim(observation.capacity), observation.needed)
@@ -468,8 +471,7 @@ def begin(running: RunningPass, world: World) -> Advanced:
     if running.last_resort and not held_something_back(running, function):
         return advance(following, world)
     if not running.last_resort and (why_not := why_not_called(running, function, world)):
-        skipped = {**running.skipped, function: why_not}
-        return advance(following._replace(skipped=skipped), world)
+        return advance(following._replace(skipped={**running.skipped, function: why_not}), world)
     return ask_plans(running, (StageId(function, 1, running.last_resort),), world)
 
 
@@ -563,8 +565,7 @@ def ended_stage(stage: StageRun, running: RunningPass, world: World) -> StageRun
         why = Reason.RUNTIME_STUCK
     elif any(other.silent for other in running.current):
         why = Reason.INCOMPLETE_LISTING
-    error = stage.error or stuck_because
-    return left_over(stage, why)._replace(error=error, ended_at=world.now)
+    return left_over(stage, why)._replace(error=stage.error or stuck_because, ended_at=world.now)
 
 
 def failed(stage: StageRun) -> bool:

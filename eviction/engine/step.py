@@ -731,8 +731,7 @@ def written_back(world: World) -> World:
         last = writebacks.get(device, Writeback())
         if last.since is None and world.now - last.ended_at >= WRITEBACK_PAUSE_SECONDS:
             writebacks[device] = last._replace(since=world.now)
-            coming = max(headroom.above, 0)
-            effects.append(WriteBack(headroom.filesystem.path, device, coming))
+            effects.append(WriteBack(headroom.filesystem.path, device, max(headroom.above, 0)))
     return world._replace(writebacks=writebacks).emitting(*effects)
 
 

@@ -269,9 +269,8 @@ def _place(server: str) -> tuple[str, int, str]:
     """Host, port, and the path before that of each request. Raises ConfigurationError."""
     with suppress(ValueError):  # of a port, or of brackets
         url = urlsplit(server)
-        port = url.port or 443
         if url.scheme == "https" and re.fullmatch(r"[\w.:-]+", url.hostname or "", re.ASCII):
-            return url.hostname or "", port, url.path.rstrip("/")
+            return url.hostname or "", url.port or 443, url.path.rstrip("/")
     raise ConfigurationError(f"{server} is not the https address of an API server")
 
 

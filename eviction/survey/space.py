@@ -164,8 +164,7 @@ def attribute(
         shares.append(Share(Use.DELETED_OPEN, deleted, at_least=measured.unseen is not None))
         shares = [share for share in shares if share.bytes or share.objects]
         shares.sort(key=lambda share: -share.bytes)
-        quota = project_quota_sentence(space.mount, observations, roles)
-        remarks = remarks_of(stats, space, quota)
+        remarks = remarks_of(stats, space, project_quota_sentence(space.mount, observations, roles))
         remarks += [
             Remark(About.CACHE, cache.bytes, cache.sentence, at_least=cache.at_least)
             for cache in measured.caches

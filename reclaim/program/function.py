@@ -172,9 +172,9 @@ class ProgramStage(Stage):
                 shown += f" (asked for its plan it {error})"
         elif self._dry_run:
             examine(program.path, program.user)
-        name = program.name
-        run = Verdict(PROGRAM, name, shown, Action.REMOVE, "in_table", rule=Rule.GUARD)
-        return Plan((run,))
+        return Plan(
+            (Verdict(PROGRAM, program.name, shown, Action.REMOVE, "in_table", rule=Rule.GUARD),)
+        )
 
     def check(self, _: Verdict) -> Ready:
         """Whether it may be started is checked at its start, on the very file that is started."""
@@ -225,12 +225,11 @@ class ProgramStage(Stage):
                 )
             hanging = None
             pressure = context.facts().pressure
-            wall = context.clock.wall()
             with opened_program(program.path) as file:
                 run = ProgramRun(
                     file.fileno(),
                     (*program.argv, *arguments),
-                    environment(pressure, seconds, wall, dry_run=self._dry_run),
+                    environment(pressure, seconds, context.clock.wall(), dry_run=self._dry_run),
                     user=program.user,
                     printed=printed,
                 )

@@ -9,8 +9,6 @@ skipped. Source of the format: the schema that Jenkins' JUnit plugin reads (`tes
 `failure`, `skipped`).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -192,7 +190,7 @@ def timeline(report: DrillReportJson) -> list[tuple[str, str]]:
     return [*drawings, (name, lanes_svg(name, report.ended_seconds, _lanes(report)))]
 
 
-def _marks_of(report: DrillReportJson, filesystem: str, *, inodes: bool) -> list[MarkLine]:
+def _marks_of(report: DrillReportJson, filesystem: str, *, inodes: bool) -> "list[MarkLine]":
     """The horizontal lines of a chart: one for each amount that is a mark, or ends pressure."""
     lines: dict[tuple[int, str], MarkLine] = {}
     releases = []
@@ -210,7 +208,7 @@ def _marks_of(report: DrillReportJson, filesystem: str, *, inodes: bool) -> list
     return list(lines.values())
 
 
-def _lanes(report: DrillReportJson) -> list[Lane]:
+def _lanes(report: DrillReportJson) -> "list[Lane]":
     """Pressures, faults, conditions, removals and pods that ended.
 
     What another component reports is not known: only our own condition has a lane although it was
