@@ -50,16 +50,17 @@ from signals.types import SignalObservations
 
 def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each event
     """The world after this event."""
+    now = world.now
     match event:
         case Sampled(sample):
             return sampled(world, sample)
         case Crossed():
-            return world._replace(look_due=world.now)
+            return world._replace(look_due=now)
         case Planned():
             return planned(world, event)
         case Progressed(pass_id, stage):
             return progressed(
-                world, pass_id, stage, change=lambda run: run._replace(progress_at=world.now)
+                world, pass_id, stage, change=lambda run: run._replace(progress_at=now)
             )
         case CheckEnded(claim_id, checked):
             claim = world.removals.get(claim_id)
@@ -78,17 +79,17 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
                 if look is not None:  # nothing that is read elsewhere from now on is waited for
                     look = look._replace(awaited=look.awaited & readings.keys())
                 world = world._replace(paths=paths, readings=readings, look=look)
-                world = observed(world._replace(look_due=world.now))
+                world = observed(world._replace(look_due=now))
             return world
         case Refreshed():
             return refreshed(world, event)
         case WrittenBack(device):
             last = world.writebacks.get(device, Writeback())
-            took = 0.0 if last.since is None else world.now - last.since
-            last = Writeback(ended_at=world.now, took=took)
+            took = 0.0 if last.since is None else now - last.since
+            last = Writeback(ended_at=now, took=took)
             return world._replace(writebacks={**world.writebacks, device: last})
         case LookWanted(urgent):
-            due = world.now if urgent else max(world.look_floor, world.now)
+            due = now if urgent else max(world.look_floor, now)
             if due < world.look_due:
                 world = world._replace(look_due=due, look_why=LookWhy.WANTED)
             return world._replace(look_is_wanted=world.look_is_wanted or not urgent)
@@ -101,17 +102,17 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             configuration = until_restart(world.configuration, configuration)
             # thresholds that stay keep their state
             manager = world.manager._replace(config=eviction_config(configuration))
-            world = world._replace(configuration=configuration, manager=manager, look_due=world.now)
+            world = world._replace(configuration=configuration, manager=manager, look_due=now)
             return world.telling("reconfigured").emitting(Resolve(event.done, changed))
         case PauseSet(seconds, unknown, if_unknown):
-            if not if_unknown or world.pause.unknown(world.now):
+            if not if_unknown or world.pause.unknown(now):
                 pause = world.pause.ended()
                 if seconds:
-                    pause = world.pause.begun(world.now, seconds, unknown)
-                world = world._replace(pause=pause, look_due=world.now)
+                    pause = world.pause.begun(now, seconds, unknown)
+                world = world._replace(pause=pause, look_due=now)
             return world.emitting(Resolve(event.done, len(sent_claims(world.removals))))
         case KubeletHealthy():
-            return world._replace(hold_off_until=FOREVER_AGO, look_due=world.now)
+            return world._replace(hold_off_until=FOREVER_AGO, look_due=now)
         case Stopping():
             return world._replace(stopping=True)
         case Tick():

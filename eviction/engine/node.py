@@ -99,6 +99,7 @@ class Node(NodeView):
         **options: Unpack[ViewOptions],
     ):
         super().__init__(configuration, **options)
+        clock = self.clock
         self.stopping = stopping or threading.Event()
         self.listeners = Listeners()
         self.on_look: Callable[[], object] = lambda: None
@@ -109,7 +110,7 @@ class Node(NodeView):
             configuration, partial(self.listeners.tell, "program_line")
         )
         self.record_file = (
-            RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
+            RecordFile(configuration.state_file, clock) if configuration.state_file else None
         )
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         limit = most_at_work(configuration.parallel_removals)
@@ -119,12 +120,10 @@ class Node(NodeView):
         directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
         workers = Workers("work", limit)
         self._held = HeldLayers(self.client)
-        ask = asking_for_pods(
-            configuration.kubelet_access, self.clock, configuration.kubelet_version
-        )
-        self.pods = KubeletPods(directories, self.clock, ask)
+        ask = asking_for_pods(configuration.kubelet_access, clock, configuration.kubelet_version)
+        self.pods = KubeletPods(directories, clock, ask)
         self.inventory = Inventory(
-            self.client, self.pods, clock=self.clock, read_layers=self._layers, workers=workers
+            self.client, self.pods, clock=clock, read_layers=self._layers, workers=workers
         )
         self.records = records or ImageRecords(
             lambda: brought_at(self.client) or stored_at(self._imagefs),
@@ -136,17 +135,17 @@ class Node(NodeView):
             self.inventory,
             self.pods,
             self.records,
-            part_ages=PartAges(self.clock),
-            clock=self.clock,
+            part_ages=PartAges(clock),
+            clock=clock,
         )
         self.disk_survey = DiskSurvey(
             self.summary.observe,
             self._places,
             lambda: self.pods.marked(directories.pod_states()),
             service=self._service,
-            clock=self.clock,
+            clock=clock,
         )
-        self._stages = Stages(lambda: self.world, self.context, self.clock)
+        self._stages = Stages(lambda: self.world, self.context, clock)
         self.client.on_call = self._called
         self.owner = Owner(
             self._first_world(dry_run=dry_run),
@@ -154,7 +153,7 @@ class Node(NodeView):
             self.samplers,
             listeners=self.listeners,
             workers=workers,
-            clock=self.clock,
+            clock=clock,
             stopping=self.stopping,
         )
 

@@ -688,22 +688,23 @@ def begin_settling(running: RunningPass, world: World, *, at_end: bool) -> Advan
 def settle(running: RunningPass, settling: Settling, world: World) -> Advanced:
     """Watches the disk while late space still arrives: until nothing has risen for 0.25 s, the disk
     is relieved, or 5 s have passed."""
+    now = world.now
     disk = disk_of(running, world)
     if disk.unread:
         return running, (Read(disk.unread),)
     if max(running.gained.gained_since(settling.best)) > 0:
-        settling = settling._replace(best=running.gained, quiet_since=world.now)
+        settling = settling._replace(best=running.gained, quiet_since=now)
     over = min(settling.quiet_since + TICK_SECONDS, settling.began_at + URGENT_PATIENCE_SECONDS)
     goal = goal_of(running, running.function, world)
     clear = settling.at_end and not goal.met(world.observations)
-    if disk.stop is not None or clear or world.stopping or world.now >= over:
+    if disk.stop is not None or clear or world.stopping or now >= over:
         running = measured(running._replace(settling=None), world)
         return (running._replace(ended=True), ()) if settling.at_end else advance(running, world)
-    if world.now < settling.read_at:
+    if now < settling.read_at:
         return running._replace(settling=settling), ()
-    settling = settling._replace(read_at=min(world.now + TICK_SECONDS / 8, over))
-    running = running._replace(settling=settling, measure_after=world.now)
-    return running, (Read(unread_since(running, running.function, world, since=world.now)),)
+    settling = settling._replace(read_at=min(now + TICK_SECONDS / 8, over))
+    running = running._replace(settling=settling, measure_after=now)
+    return running, (Read(unread_since(running, running.function, world, since=now)),)
 
 
 def facts_of(world: World, pass_id: str) -> PassFacts:

@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
+from os.path import join
 from typing import NamedTuple
 
 from eviction.records.attribution import About, Attribution, Remark, Share, Use
@@ -433,13 +434,13 @@ class DiskSurvey:
         pods = self.pods()
         store_root = "".join(places.stores[:1])
         spaces, unseen = look(paths_that_answer(observations), self._looking)
-        volumes = os.path.join(places.root_directory, "pods")
+        volumes = join(places.root_directory, "pods")
         *kubelets, content, store = count_trees(
             [
                 Tree(places.pod_logs_dir, lambda names: class_of_log(names, pods.gone)),
                 Tree(volumes, lambda _: Use.VOLUMES),
                 *(
-                    Tree(os.path.join(places.root_directory, name), lambda _: Use.CHECKPOINTS)
+                    Tree(join(places.root_directory, name), lambda _: Use.CHECKPOINTS)
                     for name in CHECKPOINT_DIRECTORIES
                 ),
                 Tree(_content_beside(store_root)),
@@ -476,7 +477,7 @@ class DiskSurvey:
 def _content_beside(store: str) -> str:
     """Where containerd has compressed content, next to its snapshotter; empty for others."""
     directory, name = os.path.split(store)
-    return os.path.join(directory, CONTENT) if name.startswith(SNAPSHOTTER) else ""
+    return join(directory, CONTENT) if name.startswith(SNAPSHOTTER) else ""
 
 
 def _free_bytes(observations: SignalObservations) -> int:
@@ -767,7 +768,7 @@ def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
         for point, mount in below.items()
         if outer is None
         or (mount.device, mount.root)
-        != (outer.device, os.path.join(outer.root, os.path.relpath(point, outer.point)))
+        != (outer.device, join(outer.root, os.path.relpath(point, outer.point)))
     )
 
 
@@ -813,7 +814,7 @@ def caches_below(
                 for names in tagged_below(directory, layers):
                     if not in_time():
                         return
-                    found.append(os.path.join(place, *map(os.fsdecode, names)))
+                    found.append(join(place, *map(os.fsdecode, names)))
 
     limit.run(look)
     roots = [f"{root.rstrip('/')}/" for root in named]
