@@ -149,8 +149,10 @@ class Sampler:
             if self._identity is None or self._identity.device_id != reading.device_id:
                 self._identity = describe(path, reading.device_id)
         except Exception as error:  # noqa: BLE001 # whatever a reader raises, who has asked gets an answer
-            problem = f"{path}: cannot be read: {_reason(error)}"
-            return Sample(path, begun_at, problem=problem)
+            why = f"{type(error).__name__}: {error}"
+            if isinstance(error, OSError):
+                why = reason_of(error)
+            return Sample(path, begun_at, problem=f"{path}: cannot be read: {why}")
         return Sample(path, begun_at, reading, self._identity)
 
     def _poll(self) -> None:
@@ -167,12 +169,6 @@ class Sampler:
         if observation_due and self._notifier is notifier:
             self._notifier = None
             notifier.notify()
-
-
-def _reason(error: Exception) -> str:
-    if not isinstance(error, OSError):
-        return f"{type(error).__name__}: {error}"
-    return reason_of(error)
 
 
 class Samplers:

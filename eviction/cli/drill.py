@@ -482,7 +482,7 @@ def files_of(report: DrillReportJson) -> dict[str, str]:
     }
 
 
-def _show_pass(record: Pass, *, arguments: Namespace) -> None:
+def _show_pass(record: Pass, arguments: Namespace) -> None:
     """Prints a pass, with `-v`."""
     if arguments.verbosity:
         for line in ("", *pass_lines(record, columns())):

@@ -134,11 +134,6 @@ class KubeletConfiguration(KubeletFields):
     depends_on_version: bool
     """Whether kubelets of other versions read other settings."""
 
-    @property
-    def separate_disk_gc(self) -> bool:
-        """The feature gate KubeletSeparateDiskGC, on by default since 1.31."""
-        return self.feature_gates.get("KubeletSeparateDiskGC", True)
-
 
 KUBELETS_FIELDS = {str(field.alias): field for field in KubeletFields.model_fields.values()}
 

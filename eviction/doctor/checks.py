@@ -374,7 +374,8 @@ def kubelets_gc(facts: Facts) -> Findings:
     if kubelet is None:
         return
     split = facts.observations.layout is FsLayout.SPLIT
-    if split and not kubelet.separate_disk_gc and version and version.name == "cri-o":
+    gate = kubelet.feature_gates.get("KubeletSeparateDiskGC", True)  # by default since 1.31
+    if split and not gate and version and version.name == "cri-o":
         yield risk(
             "separate-disk-gc-off",
             "the kubelet neither reclaims nor evicts: images and writable layers are apart, and its"

@@ -193,7 +193,7 @@ class Drill(Observation):
         configuration = configuration_of(embedded)
         node = Node(configuration, records=ImageRecords(seed=embedded.records))
         # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
-        self._daemon = Daemon(node, log, hold_off_seconds=configuration.hold_off_seconds)
+        self._daemon = Daemon(node, log, configuration.hold_off_seconds)
         super().__init__(node)
 
     def run(self) -> DrillResult:

@@ -215,7 +215,7 @@ class Node(NodeView):
 
     # ---- what is asked of it
 
-    def begin_on_its_own(self, *, hold_off_seconds: float) -> None:
+    def begin_on_its_own(self, hold_off_seconds: float) -> None:
         """From now on it looks and relieves by itself, once this thread, or
         another one, is its owner.
         """

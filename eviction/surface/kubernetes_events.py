@@ -288,7 +288,7 @@ def _authorization(user: Fields) -> dict[str, str]:
 def _context(cluster: Fields, user: Fields) -> ssl.SSLContext:
     """Raises OSError and ValueError."""
     verifies = cluster.get(SKIP) is not True
-    context = client_context(verifies=verifies)
+    context = client_context(verifies)
     if verifies:
         with _file(cluster, "certificate-authority") as authority:
             if authority:

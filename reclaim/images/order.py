@@ -123,16 +123,14 @@ def by_cost(images: Iterable[Candidate], held: Collection[str], need_bytes: int)
     layers of images that stay. `need_bytes`: how much has to be freed; 0: not known."""
     given = tuple(images)
     holders = Holders(given, held)
-
-    def credit(image: Candidate) -> tuple[float, float, str]:
-        share = holders.share_of(image.id)
-        return (
-            (1 + PULL_BYTES / max(share, 1.0)) / image.needed_in_seconds,
+    order = sorted(
+        given,
+        key=lambda image: (
+            (1 + PULL_BYTES / max(holders.share_of(image.id), 1.0)) / image.needed_in_seconds,
             -image.unused_seconds,
             image.id,
-        )
-
-    order = sorted(given, key=credit)
+        ),
+    )
     needed = 0
     spare = -need_bytes
     while spare < 0 and needed < len(order):

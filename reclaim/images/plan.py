@@ -365,7 +365,7 @@ def decide_space(available: int | None, capacity: int, policy: ImageGCPolicy) ->
     )
 
 
-def not_enough_freed(space: SpaceDecision, freed_bytes: int, *, says_usage: bool) -> GCEvent | None:
+def not_enough_freed(space: SpaceDecision, freed_bytes: int, says_usage: bool) -> GCEvent | None:
     """The event of a pass that freed this many nominal bytes; None if they are enough, or none were
     wanted. `says_usage`: as in the policy.
 
