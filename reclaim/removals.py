@@ -87,7 +87,7 @@ class ClaimId(NamedTuple):
     """
 
     object_id: str
-    dry_run_of: str = ""
+    dry_run_of: str
     """The id of its pass, if that is a dry run."""
 
 
@@ -109,7 +109,7 @@ class Claim(NamedTuple):
     stage: StageId
     verdict: Verdict
     claimed_at: float
-    dry_run: bool = False
+    dry_run: bool
     state: State = State.CHECKING
     checked: Checked | None = None
     """While CHECKING: the answer, once it is there."""

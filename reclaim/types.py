@@ -640,7 +640,7 @@ class ReclaimResult:
 
     def count(self, result: Result) -> int:
         """How many removals ended this way."""
-        return sum(1 for outcome in self.outcomes if outcome.result is result)
+        return sum(outcome.result is result for outcome in self.outcomes)
 
 
 class EventReason(StrEnum):
@@ -717,7 +717,7 @@ class PodSandboxStatus(NamedTuple):
     """One sandbox as it is now. `identity`: None if not reported."""
 
     state: PodSandboxState
-    identity: Identity | None = None
+    identity: Identity | None
 
 
 class ImageFsInfo(NamedTuple):

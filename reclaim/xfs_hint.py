@@ -57,8 +57,7 @@ def set_inherited_hint(
             flags, before, _, *others = _attributes(descriptor)
             if not dry_run and before != size_bytes:
                 flags = flags | INHERIT if size_bytes else flags & ~INHERIT
-                wanted = ATTRIBUTES.pack(flags, size_bytes, 0, *others)
-                ioctl(descriptor, SET_ATTRIBUTES, wanted)
+                ioctl(descriptor, SET_ATTRIBUTES, ATTRIBUTES.pack(flags, size_bytes, 0, *others))
             return before
     except OSError as error:
         raise HintRefused(

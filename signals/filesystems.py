@@ -20,12 +20,9 @@ of `ImageFsInfo` differ).
 `statvfs` can block forever; `samplers` makes sure that it blocks only its own thread.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from types import MappingProxyType
 from typing import NamedTuple
 
 from signals.ahead import Ahead, ahead_on
@@ -66,7 +63,7 @@ def paths_of_node(
     image_filesystems: list[str],
     container_filesystems: list[str],
     *,
-    own: Mapping[FilesystemRole, str] = MappingProxyType({}),
+    own: Mapping[FilesystemRole, str],
 ) -> FilesystemPaths:
     """The paths, given the kubelet's root directory and the mount points that `ImageFsInfo` lists.
 
@@ -175,12 +172,10 @@ class KubeletsReader:
             there = here
         limited = here.stats.capacity_bytes < there.stats.capacity_bytes
         return Reading(
-            place.ahead(there.stats),
-            place.device_id,
-            in_directory=here.stats if limited else None,
+            place.ahead(there.stats), place.device_id, in_directory=here.stats if limited else None
         )
 
-    def _place(self, path: str, st_dev: int) -> _Place:
+    def _place(self, path: str, st_dev: int) -> "_Place":
         real = os.path.realpath(path)
         mounts = read_mounts(self._table)
         mount = mount_holding(real, mounts)

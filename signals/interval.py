@@ -221,8 +221,7 @@ class ThresholdNotifier:
         so that its rate is known before it reaches the level; the latter no sooner than 0.25 s
         after the first poll. Otherwise polling continues at `due_at`.
         """
-        amounts = (poll.available_bytes, poll.inodes_free)
-        if self.levels.crossed(amounts):
+        if self.levels.crossed((poll.available_bytes, poll.inodes_free)):
             return True
         last = self._last or poll
         was_idle = self._idle

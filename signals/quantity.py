@@ -240,8 +240,7 @@ def format_duration(seconds: float) -> str:
         return f"{seconds * 1000:.0f}ms"
     if seconds < 60:
         return f"{seconds:.3g}s"
-    whole_seconds = round(seconds)
-    days, rest = divmod(whole_seconds, 86400)
+    days, rest = divmod(round(seconds), 86400)
     hours, rest = divmod(rest, 3600)
     minutes, rest = divmod(rest, 60)
     parts = [

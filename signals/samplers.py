@@ -142,15 +142,18 @@ class Sampler:
         return [reply for reply in orders if reply is not None]
 
     def _sample(self) -> Sample:
+        path = self.path
         begun_at = self._clock.monotonic()
         try:
-            reading = self._reader(self.path, begun_at)._replace(polls=tuple(self._polls))
+            reading = self._reader(path, begun_at)._replace(polls=tuple(self._polls))
             if self._identity is None or self._identity.device_id != reading.device_id:
-                self._identity = describe(self.path, reading.device_id)
+                self._identity = describe(path, reading.device_id)
         except Exception as error:  # noqa: BLE001 # whatever a reader raises, who has asked gets an answer
-            problem = f"{self.path}: cannot be read: {_reason(error)}"
-            return Sample(self.path, begun_at, problem=problem)
-        return Sample(self.path, begun_at, reading, self._identity)
+            why = f"{type(error).__name__}: {error}"
+            if isinstance(error, OSError):
+                why = reason_of(error)
+            return Sample(path, begun_at, problem=f"{path}: cannot be read: {why}")
+        return Sample(path, begun_at, reading, self._identity)
 
     def _poll(self) -> None:
         """Polls once, and notifies if an observation is due and the levels are still these."""
@@ -166,12 +169,6 @@ class Sampler:
         if observation_due and self._notifier is notifier:
             self._notifier = None
             notifier.notify()
-
-
-def _reason(error: Exception) -> str:
-    if not isinstance(error, OSError):
-        return f"{type(error).__name__}: {error}"
-    return reason_of(error)
 
 
 class Samplers:

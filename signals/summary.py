@@ -179,9 +179,7 @@ class NodeSummary:
         )
 
 
-def _one_per_filesystem(
-    samples: Iterable[Sample],
-) -> dict[str, tuple[FilesystemIdentity, Reading]]:
+def _one_per_filesystem(samples: Iterable[Sample]) -> dict[str, tuple[FilesystemIdentity, Reading]]:
     """For each path, the latest reading of its filesystem, with the polls of all paths on it: only
     one of them is polled."""
     filesystems: dict[tuple[int, int, int], list[tuple[Sample, Reading]]] = {}

@@ -31,9 +31,10 @@ _MASK = pyinotify.IN_CREATE | pyinotify.IN_MOVED_TO | pyinotify.IN_MOVE_SELF | p
 
 # On import pyinotify installs a handler that writes to stderr; the daemon's log
 # must keep its own format.
-logging.getLogger("pyinotify").handlers.clear()
-logging.getLogger("pyinotify").addHandler(logging.NullHandler())
-logging.getLogger("pyinotify").propagate = False
+_LOGGER = logging.getLogger("pyinotify")
+_LOGGER.handlers.clear()
+_LOGGER.addHandler(logging.NullHandler())
+_LOGGER.propagate = False
 
 
 class FsWatcher:

@@ -300,11 +300,7 @@ def _fill(scenario: Scenario, arguments: Namespace) -> int:
 
 
 def _plan(
-    scenario: Scenario,
-    observation: NodeObservation,
-    directory: str,
-    *,
-    arguments: Namespace,
+    scenario: Scenario, observation: NodeObservation, directory: str, *, arguments: Namespace
 ) -> FillPlan:
     """The plan of the fill.
 
@@ -317,17 +313,15 @@ def _plan(
     observations = node.summary.observe()
     if any(signal.stale for signal in observations.signals.values()):
         exit_unread(observations)
-    stores = [os.path.dirname(path) for path in (paths.imagefs, paths.containerfs) if path]
     own = [
         configuration.root_directory,
         configuration.pod_logs_dir,
         configuration.container_logs_dir,
-        *stores,
+        *[os.path.dirname(path) for path in (paths.imagefs, paths.containerfs) if path],
     ]
     try:
         thresholds = node.thresholds(observations.layout)
-        device_id = filesystem_id(directory)
-        plan = plan_fill(scenario, observations, thresholds, device_id=device_id)
+        plan = plan_fill(scenario, observations, thresholds, device_id=filesystem_id(directory))
         foreign = [] if arguments.allow_other_data else foreign_entries(directory, own)
         others = traces(directory)
     except ScenarioError as error:
@@ -488,7 +482,7 @@ def files_of(report: DrillReportJson) -> dict[str, str]:
     }
 
 
-def _show_pass(record: Pass, *, arguments: Namespace) -> None:
+def _show_pass(record: Pass, arguments: Namespace) -> None:
     """Prints a pass, with `-v`."""
     if arguments.verbosity:
         for line in ("", *pass_lines(record, columns())):

@@ -67,8 +67,7 @@ def help_of_configuration() -> str:
 
 def shared_options() -> dict[str, list[Action]]:
     """The options that commands share, by the title of their group. `run` has them all."""
-    groups = command_of("run")[0].groups()
-    return {title: actions for title, actions in groups.items() if title}
+    return {title: actions for title, actions in command_of("run")[0].groups().items() if title}
 
 
 def all_fields() -> str:

@@ -111,7 +111,7 @@ def run(arguments: Namespace) -> int:
                 shown = selected(new, about=about)
 
 
-def regret_lines(regret: RegretJson, width: int | None = None) -> list[str]:
+def regret_lines(regret: RegretJson, width: int | None) -> list[str]:
     """A table of images, one of times, and what they say. `width`: as in `history_lines`."""
     images = [_regret_row("all", regret), *(_regret_row(each.name, each) for each in regret.images)]
     windows = [(name, *map(str, fates.values())) for name, fates in regret.within.items()]
@@ -180,7 +180,7 @@ def is_about(found: Fields, text: str, shortest_id: int = 0) -> bool:
     return text in found["name"] or (len(text) >= shortest_id and begins)
 
 
-def history_lines(documents: Iterable[Json], width: int | None = None) -> list[str]:
+def history_lines(documents: Iterable[Json], width: int | None) -> list[str]:
     """A table with a line for each removal and for each pass, the newest last. `width`: columns of
     the terminal; None: lines of any length."""
     rows = [HEADS, *(row for document in documents for row in _rows(document))]

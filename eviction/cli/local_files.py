@@ -1,8 +1,6 @@
 """What this machine says to a command that removes nothing: its files, and its node without a
 daemon. What removes is not imported; what reads the node, only to do it."""
 
-from __future__ import annotations
-
 import os
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator
@@ -49,11 +47,7 @@ class LocalFiles:
     """
 
     def __init__(
-        self,
-        arguments: Namespace,
-        otherwise: str | None = None,
-        *,
-        asks_version: bool = False,
+        self, arguments: Namespace, otherwise: str | None = None, *, asks_version: bool = False
     ):
         self.arguments = arguments
         self.problem = ""
@@ -75,7 +69,7 @@ class LocalFiles:
         return Client(self.configuration.control_socket)
 
     @contextmanager
-    def view(self, deadline_seconds: float = READ_DEADLINE_SECONDS) -> Iterator[NodeView]:
+    def view(self, deadline_seconds: float = READ_DEADLINE_SECONDS) -> "Iterator[NodeView]":
         """The node, read-only, as far as the runtime says where its images are. Shows progress
         meanwhile."""
         from eviction.engine.view import NodeView
@@ -86,7 +80,7 @@ class LocalFiles:
             view.locate()
             yield view
 
-    def check(self) -> Answer:
+    def check(self) -> "Answer":
         """The answer of `check`."""
         from eviction.surface.check import CheckOptions, check
 

@@ -7,6 +7,7 @@ from contextlib import closing, suppress
 from dataclasses import fields, replace
 from signal import SIGTERM, default_int_handler
 from signal import signal as catch
+from types import SimpleNamespace
 from typing import NamedTuple, TypeVar
 
 from eviction.cli.local_files import READ_DEADLINE_SECONDS, LocalFiles
@@ -100,8 +101,7 @@ class LocalNode(LocalFiles):
 
         Exits with 4 if no filesystem can be read, with 3 if the runtime does not answer.
         """
-        given = {"signal": signal, "until": until}
-        options = read_options(given, self.configuration.signals)
+        options = read_options({"signal": signal, "until": until}, self.configuration.signals)
         self.mention_other_configuration()
         with closing(Node(self.configuration, dry_run=True)) as node:
             problem = _locate(node)
@@ -147,7 +147,7 @@ class LocalNode(LocalFiles):
         }
         options = read_options({**given, "width": columns()}, self.configuration.signals)
         stopping = threading.Event()  # the node sets it, too, when it is closed
-        ended = _Ended()
+        ended: list[Outcome] = []  # of parked removals, for the history
 
         def end() -> None:
             told_to_end.set()
@@ -160,7 +160,7 @@ class LocalNode(LocalFiles):
                 verdicts = (removal.verdict for removal in node.world.removals.values())
                 return ", ".join(f"{verdict.kind} {verdict.name}" for verdict in verdicts)
 
-            node.listeners.add(ended)
+            node.listeners.add(SimpleNamespace(parked_ended=ended.append))
             if not (options.now or options.dry_run):
                 PauseFile(self.configuration.state_file, node.clock).restore(node)
             if node.endpoint.found:
@@ -172,7 +172,7 @@ class LocalNode(LocalFiles):
                 node.owner.drained(DRAIN_SECONDS)  # leaving would cancel them
             node.listeners.done(LISTENERS_SECONDS)
             if answer.record is not None and not node.dry_run:
-                self._write_history(answer.record, ended.outcomes)
+                self._write_history(answer.record, ended)
         return answer
 
     @staticmethod
@@ -276,16 +276,6 @@ class LocalNode(LocalFiles):
         yield from set_hints(usual, size_bytes, dry_run=dry_run, skip_others=True)
         if problem:
             yield False, f"the runtime's directory is not known: {problem}"
-
-
-class _Ended:
-    """Collects the outcomes of parked removals, for the history."""
-
-    def __init__(self) -> None:
-        self.outcomes: list[Outcome] = []
-
-    def parked_ended(self, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
 
 
 def _locate(node: Node) -> str | None:

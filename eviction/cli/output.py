@@ -1,8 +1,6 @@
 """The output of a command: its answer on stdout, as a document or as lines for people, and the
 sentence with which it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -44,7 +42,7 @@ def exit_with(code: int, sentence: str) -> NoReturn:
     sys.exit(code)
 
 
-def exit_unread(observations: SignalObservations) -> NoReturn:
+def exit_unread(observations: "SignalObservations") -> NoReturn:
     """Ends the process with 4, and says why filesystems could not be read."""
     reasons = dict.fromkeys(unread.reason for unread in observations.unavailable)
     exit_with(EXIT_READING, "; ".join(reasons) or "no filesystem could be read")
@@ -73,7 +71,7 @@ def answer(arguments: Namespace, record: Any, lines: Callable[[], Iterable[str]]
         answer_document(to_json(record), arguments.output)
 
 
-def print_answer(given: Answer, output: str) -> int:
+def print_answer(given: "Answer", output: str) -> int:
     """Prints an answer such as the daemon gives. Returns its exit code."""
     mention(given.sentence)
     if given.document is not None:

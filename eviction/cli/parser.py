@@ -12,8 +12,6 @@ own options, and the docstring of its `run`, which has its exit codes and an exa
 that commands share are in argument groups, which `reclaimd help configuration` shows.
 """
 
-from __future__ import annotations
-
 import gc
 import re
 import textwrap
@@ -86,7 +84,7 @@ def table_of(rows: Iterable[tuple[str, str]]) -> list[str]:
 class Parser(ArgumentParser):
     """A parser whose error message is one sentence."""
 
-    def error(self, message: str) -> NoReturn:
+    def error(self, message: str) -> "NoReturn":
         """Exits with 2."""
         write_err(f"{self.prog}: {message} (see {self.prog} --help)\n")
         self.exit(EXIT_USAGE)
@@ -105,10 +103,9 @@ class Parser(ArgumentParser):
                 takes = {"choices": value.split("|"), "default": value.partition("|")[0]}
             self.add_argument(*others, name, help=text, **takes)
 
-    def refuse(self, argument: str) -> NoReturn:
+    def refuse(self, argument: str) -> "NoReturn":
         """Exits with 2: there is no such argument."""
-        actions = self.groups()[""]
-        own = [action.option_strings[-1] for action in actions if action.option_strings]
+        own = [action.option_strings[-1] for action in self.groups()[""] if action.option_strings]
         known = self._option_string_actions
         otherwise = f"its own options are {', '.join(own)}" if own else ""
         self.error(unknown("argument", argument, known, otherwise=otherwise))
@@ -151,7 +148,7 @@ def row_of(action: Action) -> tuple[str, str]:
     return name, (action.help or "").replace("%%", "%")
 
 
-def command_of(name: str) -> tuple[Parser, ModuleType]:
+def command_of(name: str) -> "tuple[Parser, ModuleType]":
     """The parser of a subcommand, with its options, and the module that runs it."""
     usual = gc.get_threshold()
     # else garbage is looked for all the time: a tenth of a start, for nothing

@@ -85,8 +85,7 @@ def run(arguments: Namespace) -> int:
             yield f"pods: {planned.pods.directories.sentence}"
         yield record.reason
 
-    document = PlanJson.of(pass_json(record), planned, kind="Plan")
-    answer(arguments, document, lines)
+    answer(arguments, PlanJson.of(pass_json(record), planned, kind="Plan"), lines)
     return EXIT_NOT_RELIEVED if planned.enough is False else EXIT_OK
 
 

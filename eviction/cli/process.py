@@ -24,7 +24,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from types import FrameType
 
 from eviction.cli.output import exit_on, exit_with
 from eviction.configuration.effective import (
@@ -113,13 +112,9 @@ def on_signals(
             " nothing"
         )
     for each in awaited:
-        signal.signal(each, _send_again)
+        # runs on the main thread, in which the signal is blocked
+        signal.signal(each, lambda number, _: os.kill(os.getpid(), number))
     return None
-
-
-def _send_again(number: int, _: FrameType | None) -> None:
-    """Runs on the main thread, in which the signal is blocked."""
-    os.kill(os.getpid(), number)
 
 
 # ---- the lock

@@ -97,7 +97,7 @@ def run(arguments: Namespace) -> int:
         )
         ballast = BallastKeeper(node, log, Workers("ballast", 1))
         hold_off_seconds = configuration.hold_off_seconds
-        daemon = Daemon(node, log, hold_off_seconds=hold_off_seconds)
+        daemon = Daemon(node, log, hold_off_seconds)
         endpoints = DaemonEndpoints(daemon, log, notifier, history=history)
         for made in (node, daemon, ballast):
             made.prepare()

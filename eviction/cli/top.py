@@ -105,11 +105,12 @@ def screen(shown: Iterable[str], width: int | None, height: int) -> list[str]:
 def _terminal(live: bool) -> Iterator[Callable[[float], str]]:
     """Yields a function that waits for some seconds and returns the keys that were pressed
     meanwhile. Restores the terminal at the end. `live`: shows its alternate screen."""
-    before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
+    keyboard = sys.stdin
+    before = termios.tcgetattr(keyboard) if keyboard.isatty() else None
 
     def wait_for_keys(seconds: float) -> str:
-        ready, _, _ = select.select([] if before is None else [sys.stdin], [], [], seconds)
-        typed = os.read(sys.stdin.fileno(), 64).lower() if ready else b""
+        ready, _, _ = select.select([] if before is None else [keyboard], [], [], seconds)
+        typed = os.read(keyboard.fileno(), 64).lower() if ready else b""
         # an arrow is an escape and letters, which are no keys
         return "" if typed.startswith(b"\x1b") else typed.decode("ascii", "ignore")
 
@@ -117,10 +118,10 @@ def _terminal(live: bool) -> Iterator[Callable[[float], str]]:
         write_out(SECOND_SCREEN, flush=False)
     try:
         if before is not None:
-            tty.setcbreak(sys.stdin)
+            tty.setcbreak(keyboard)
         yield wait_for_keys
     finally:
         if before is not None:
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+            termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
         if live:
             write_out(FIRST_SCREEN)

@@ -131,11 +131,7 @@ def objects_of(planned: Json, name: str) -> list[Json]:
             "eligible_in_seconds": None,
             **one,
             "place": place,
-            "in_words": in_words(
-                one["reason"],
-                one["result"],
-                needed_in_seconds=one.get("needed_in_seconds"),
-            ),
+            "in_words": in_words(one["reason"], one["result"], one.get("needed_in_seconds")),
         }
         for place, one in named(placed, name, lambda placed_one: placed_one[1])
     ]

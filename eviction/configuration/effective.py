@@ -332,8 +332,7 @@ def _configuration(
             _with_margin(threshold, layers, inherited.name, margin=written.margin)
             for threshold in parsed.thresholds
         )
-        by_default = _origin(layers, "kubeletEndpoint") == DEFAULT
-        access = _kubelet_access(written, inherited, by_default)
+        access = _kubelet_access(written, inherited, _origin(layers, "kubeletEndpoint") == DEFAULT)
         rows = _rows(written)
     except FieldError as error:
         source = _origin(layers, error.field, error.key)

@@ -172,10 +172,6 @@ def _read_caches(paths: list[str]) -> tuple[str, ...]:
     return found
 
 
-def _read_keep(keep: int | list[str]) -> int | tuple[str, ...]:
-    return keep if isinstance(keep, int) else tuple(keep)
-
-
 KeepForms = Annotated[
     Annotated[int, Field(ge=0), Tag("<number>")] | Annotated[list[str], Tag("<patterns>")],
     Discriminator(
@@ -223,7 +219,10 @@ class FunctionEntry(StrictModel):
     """The path of the ballast file."""
     size_bytes: Annotated[int, read_as(texts.Quantity, ballast_size)] = 0
     """The size of the ballast: at least 1Mi."""
-    keep: Annotated[int | tuple[str, ...], read_as(KeepForms, _read_keep)] = 1
+    keep: Annotated[
+        int | tuple[str, ...],
+        read_as(KeepForms, lambda keep: keep if isinstance(keep, int) else tuple(keep)),
+    ] = 1
     """How many rotated logs, or checkpoints, to keep of each container; of caches, the patterns of
     what is kept: of a unit's name, or of its path below its directory of `caches`."""
     caches: Annotated[tuple[str, ...], read_as(list[texts.AbsolutePath], _read_caches)] = ()

@@ -26,6 +26,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from os.path import join
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -133,11 +134,6 @@ class KubeletConfiguration(KubeletFields):
     depends_on_version: bool
     """Whether kubelets of other versions read other settings."""
 
-    @property
-    def separate_disk_gc(self) -> bool:
-        """The feature gate KubeletSeparateDiskGC, on by default since 1.31."""
-        return self.feature_gates.get("KubeletSeparateDiskGC", True)
-
 
 KUBELETS_FIELDS = {str(field.alias): field for field in KubeletFields.model_fields.values()}
 
@@ -226,11 +222,7 @@ def read_kubelet_configuration(
 
 
 def settings_in(
-    file: Json,
-    drop_ins: Sequence[Json],
-    flags: Fields,
-    *,
-    version: KubeletVersion,
+    file: Json, drop_ins: Sequence[Json], flags: Fields, *, version: KubeletVersion
 ) -> Json:
     """The fields that are read, as a kubelet of this version has them; types are not checked.
 
@@ -379,16 +371,15 @@ def kubelet_of_node(
     directory = own.get("kubeletConfigDir", "")
     remark = ""
     if path is None and root is not None and own.get("containerRuntimeEndpoint") != NO_RUNTIME:
-        process, remark = find_kubelet(os.path.join(root, "proc"))
+        process, remark = find_kubelet(join(root, "proc"))
         if process is not None:
             kubelet = read_kubelet_configuration(
                 process.config, directory or process.config_dir, process.flags, version=version
             )
             return kubelet.model_copy(update={"root_directory": process.root_dir}), ""
-        path = os.path.join(root, KUBELET_CONFIG.lstrip("/"))
+        path = join(root, KUBELET_CONFIG.lstrip("/"))
         if not os.path.exists(path):
-            missing = f"no kubelet is seen among the processes, and there is no {path}"
-            return None, remark or missing
+            return None, remark or f"no kubelet is seen among the processes, and there is no {path}"
     return read_kubelet_configuration(path, directory, version=version) if path else None, remark
 
 
@@ -426,7 +417,7 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
     ignored = ""
     for pid in processes(proc):
         try:
-            process = _kubelet_at(os.path.join(proc, str(pid)))
+            process = _kubelet_at(join(proc, str(pid)))
         except OSError:  # it has ended
             continue
         except (_LeftAloneError, ValueError, KeyError, ConfigurationError) as error:
@@ -483,7 +474,7 @@ def _parent_if_of_node(entry: str) -> int:
     if len(status.get("NSpid", "1")) > 1:
         raise _LeftAloneError("it runs in a PID namespace of its own")
     try:
-        executable = os.readlink(os.path.join(entry, "exe")).removesuffix(" (deleted)")
+        executable = os.readlink(join(entry, "exe")).removesuffix(" (deleted)")
         if os.path.basename(executable) != NAME:
             raise _LeftAloneError(f"its executable is {executable}")
     except PermissionError:
@@ -492,7 +483,7 @@ def _parent_if_of_node(entry: str) -> int:
             raise _LeftAloneError(
                 f"its executable may not be read, and it does not run in {SERVICE}"
             ) from None
-    if not _same(os.path.join(entry, "root"), "/"):
+    if not _same(join(entry, "root"), "/"):
         raise _LeftAloneError("it has another root directory")
     return int(status["PPid"][0])
 
@@ -542,7 +533,7 @@ def _absolute(entry: str, path: str) -> str:
     if not path or path.startswith("/"):
         return path
     try:
-        return os.path.join(os.readlink(os.path.join(entry, "cwd")), path)
+        return join(os.readlink(join(entry, "cwd")), path)
     except OSError:
         raise _LeftAloneError(
             f"{path} is relative to its working directory, which may not be read"
@@ -564,7 +555,7 @@ def _read(entry: str, name: str) -> bytes:
 
     Raises OSError; ValueError if it is longer than any command line should be.
     """
-    path = os.path.join(entry, name)
+    path = join(entry, name)
     with open(path, "rb") as file:
         data = file.read(LARGEST_COMMAND_LINE_BYTES + 1)
     if len(data) > LARGEST_COMMAND_LINE_BYTES:

@@ -27,8 +27,9 @@ Does not cover: the request itself (`reclaim.kubelet.client`).
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from os.path import join
 from typing import NamedTuple
 
 from eviction.configuration.kubelet import (
@@ -233,10 +234,10 @@ def ways_to_pods(place: KubeletAccess) -> Iterator[KubeletWay]:
 
 def pods_socket(place: KubeletAccess) -> str:
     """The path of the kubelet's socket; empty if there is none now, or it is not `auto`."""
-    path = (
-        os.path.join(place.root_directory, PODS_SOCKET) if isinstance(place, KubeletPlace) else ""
-    )
-    return path if path and os.path.exists(path) else ""
+    if not isinstance(place, KubeletPlace):
+        return ""
+    path = join(place.root_directory, PODS_SOCKET)
+    return path if os.path.exists(path) else ""
 
 
 def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
@@ -245,11 +246,11 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
         yield KubeletWay("the configured identity", place)
         return
     files = place.files
-    pki = os.path.join(place.root_directory, "pki")
-    serving: Sequence[str] = [place.tls_cert_file]
+    pki = join(place.root_directory, "pki")
+    serving = [place.tls_cert_file]
     if not place.tls_cert_file:
         usual = ("kubelet-server-current.pem", "kubelet.crt")
-        serving = [*(os.path.join(pki, name) for name in usual), *files.serving]
+        serving = [*(join(pki, name) for name in usual), *files.serving]
     pinned = tuple(path for path in serving if _refusal(path) is None)
     if not pinned:
         refused = [f"{path} {_refusal(path)}" for path in serving if os.path.exists(path)]
@@ -265,7 +266,7 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
         return
     for path in filter(os.path.exists, files.tokens):
         yield _way(f"the service account's token {path}", replace(nobody, token_file=path))
-    own = (os.path.join(pki, "kubelet-client-current.pem"), "")
+    own = (join(pki, "kubelet-client-current.pem"), "")
     for certificate, key in (own, *files.certificates):
         if os.path.exists(certificate):
             identity = f"the node's client certificate {certificate}"

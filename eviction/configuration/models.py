@@ -41,7 +41,7 @@ def after(read: Callable[[Any], Any]) -> AfterValidator:
     return AfterValidator(lambda value: read(value))  # noqa: PLW0108 # so that it has exactly one parameter
 
 
-def setting(default: Any = None, name: str | None = None, **constraints: Any) -> Any:
+def setting(default: Any, name: str | None = None, **constraints: Any) -> Any:
     """A field with this default, as written in a file; a type stands for its empty value.
 
     `name`: in files, if it is not that of the attribute.

@@ -248,12 +248,7 @@ parse_kubelets_file: Parse = partial(_parse, loads=_FileLoader)
 parse_kubelets_drop_in: Parse = partial(_parse, loads=_DropInLoader)
 
 
-def read_document(
-    path: str,
-    parse: Parse = parse_document,
-    *,
-    trusted_only: bool = True,
-) -> Json:
+def read_document(path: str, parse: Parse = parse_document, *, trusted_only: bool = True) -> Json:
     """The mapping in a YAML file; empty for an empty file. Raises ConfigurationError.
 
     `trusted_only`: reject a file that anyone but root or our own user may write or replace.

@@ -162,14 +162,6 @@ def read_endpoint(text: str) -> str:
     return text
 
 
-def parse_healthz_endpoint(text: str) -> tuple[str, int] | str | None:
-    """Where the kubelet serves `/healthz`: host and port, or the path of a unix socket.
-
-    None for the empty text. Raises ValueError.
-    """
-    return socket_path(text) if text.startswith("unix://") else parse_address(text, HEALTHZ_FORMS)
-
-
 def parse_address(text: str, forms: str = ADDRESS_FORMS) -> tuple[str, int] | None:
     """Host and port; None for the empty text. Raises ValueError.
 
@@ -218,7 +210,16 @@ SocketOrEmpty = Annotated[
 NodeName = Annotated[str, read_as(str, matching(NODE_NAME, "the name of a Node or empty"))]
 Address = Annotated[tuple[str, int] | None, read_as(str, parse_address)]
 Endpoint = Annotated[str, read_as(str, read_endpoint)]
-HealthzEndpoint = Annotated[tuple[str, int] | str | None, read_as(str, parse_healthz_endpoint)]
+# where the kubelet serves `/healthz`: host and port, or the path of a unix socket
+HealthzEndpoint = Annotated[
+    tuple[str, int] | str | None,
+    read_as(
+        str,
+        lambda text: (
+            socket_path(text) if text.startswith("unix://") else parse_address(text, HEALTHZ_FORMS)
+        ),
+    ),
+]
 WhetherOrAuto = Annotated[bool | Literal["auto"], read_as(Any, read_whether)]
 
 

@@ -73,7 +73,7 @@ class ParsedThresholds(NamedTuple):
     """The thresholds of the disk signals, and those of others."""
 
     thresholds: Thresholds
-    left_to_kubelet: tuple[tuple[str, str], ...] = ()
+    left_to_kubelet: tuple[tuple[str, str], ...]
     """(signal, value) as written, with ` (soft)` after the value of a soft one whose grace period
     is not 0."""
 
@@ -122,11 +122,7 @@ def parse_threshold_config(  # noqa: PLR0917 # the four maps, in the kubelet's o
 
 
 def _read_map(
-    field: str,
-    written: Mapping[str, str],
-    names: Sequence[str],
-    *,
-    read: Callable[[str], Value],
+    field: str, written: Mapping[str, str], names: Sequence[str], *, read: Callable[[str], Value]
 ) -> dict[str, Value]:
     for name in written:
         if name not in names:

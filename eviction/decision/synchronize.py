@@ -118,7 +118,10 @@ def synchronize(
     After a gap without observations (the process was stopped, the machine suspended)
     grace periods start over.
     """
-    state = _after_a_gap(state, now)
+    last = state.last_observed_at
+    if last is not None and now - last > state.config.longest_gap_seconds:
+        state = state._replace(first_observed_at={})  # no threshold has been observed since
+    state = state._replace(last_observed_at=now)
     usable = rules.usable(observations.signals)
     if not usable:
         return state, Decision(state.conditions, (), None, row=(), layout=observations.layout)
@@ -167,14 +170,6 @@ def synchronize(
         last_observations=dict(usable),
     )
     return state, decision
-
-
-def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
-    """The state for a pass at `now`; after a gap, no threshold has been observed."""
-    last = state.last_observed_at
-    if last is not None and now - last > state.config.longest_gap_seconds:
-        state = state._replace(first_observed_at={})
-    return state._replace(last_observed_at=now)
 
 
 def _ranked(

@@ -26,7 +26,6 @@ from eviction.wording.configuration_warnings import (
 from eviction.wording.explain import against_its_mark, later_than_kubelet, unreachable_sentences
 from reclaim.evidence.references import ImageIndex, images_in_use
 from reclaim.evidence.states import NO_TROUBLE
-from reclaim.images.keep_list import parse_keep_list
 from reclaim.kubelet.pull_records import record_names
 from reclaim.types import Listing
 from signals.quantity import format_bytes
@@ -246,15 +245,16 @@ def unresolved_images(facts: Facts) -> Findings:
 
 def containerd_frees_late(facts: Facts) -> Findings:
     """containerd 2.0.0 to 2.0.4 answers a removal before the space is free."""
-    version = facts.runtime.version
-    if version is None or version.name != "containerd":
+    runtime = facts.runtime.version
+    if runtime is None or runtime.name != "containerd":
         return
-    if re.fullmatch(r"2\.0\.[0-4](?:[-+].*)?", version.version.lstrip("v")):
+    version = runtime.version.lstrip("v")
+    if re.fullmatch(r"2\.0\.[0-4](?:[-+].*)?", version):
         yield risk(
             "containerd-frees-late",
             "this containerd answers a removal before the space is free, so more images are removed"
             " than needed",
-            f"containerd {version.version.lstrip('v')}",
+            f"containerd {version}",
             remedy="update to containerd 2.0.5 or later",
         )
 
@@ -297,9 +297,7 @@ def keeps(facts: Facts) -> Findings:
     """Entries of keepImages that match nothing protect nothing."""
     if facts.runtime.version is None:
         return
-    for entry in parse_keep_list(facts.configuration.keep_images.entries).unmatched(
-        facts.runtime.listing.images
-    ):
+    for entry in facts.configuration.keep_images.unmatched(facts.runtime.listing.images):
         yield risk(
             "keep-unmatched",
             "an entry of keepImages matches no image on this node",
@@ -376,7 +374,8 @@ def kubelets_gc(facts: Facts) -> Findings:
     if kubelet is None:
         return
     split = facts.observations.layout is FsLayout.SPLIT
-    if split and not kubelet.separate_disk_gc and version and version.name == "cri-o":
+    gate = kubelet.feature_gates.get("KubeletSeparateDiskGC", True)  # by default since 1.31
+    if split and not gate and version and version.name == "cri-o":
         yield risk(
             "separate-disk-gc-off",
             "the kubelet neither reclaims nor evicts: images and writable layers are apart, and its"

@@ -153,7 +153,7 @@ def facts_of(node: Node) -> Facts:
         wall=node.clock.wall(),
         filesystems=filesystem_facts(observations, mounts_of(paths_that_answer(observations))),
         caches=_caches(node),
-        buildkitd=_toml(BUILDKITD_TOML),
+        buildkitd=_buildkitd(),
         xfs_hints=_xfs_hints(
             *usual_directories(configuration, node.summary.paths.containerfs),
             *configuration.filesystems.values(),
@@ -216,9 +216,9 @@ def _ask_daemon(control_socket: str) -> tuple[str, Fields]:
         return str(error), {}
 
 
-def _toml(path: str) -> Fields:
+def _buildkitd() -> Fields:
     try:
-        return tomllib.loads(in_time(Path(path).read_text))
+        return tomllib.loads(in_time(Path(BUILDKITD_TOML).read_text))
     except (OSError, ValueError):
         return {}
 

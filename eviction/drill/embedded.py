@@ -152,8 +152,7 @@ def grower_on(node: EmbeddedNode, pressure: Pressure, number: int) -> Grower:
             assert pressure.image is not None
             return Pulls(node=node, image=pressure.image, path="", **options)
         case "writable":
-            layer = node.runtime.writable_layer(node.containers[pressure.pod])
-            path = os.path.join(layer, "grown")
+            path = os.path.join(node.runtime.writable_layer(node.containers[pressure.pod]), "grown")
         case "log":
             path = node.log_files[pressure.pod]
         case _:
@@ -194,7 +193,7 @@ class Drill(Observation):
         configuration = configuration_of(embedded)
         node = Node(configuration, records=ImageRecords(seed=embedded.records))
         # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
-        self._daemon = Daemon(node, log, hold_off_seconds=configuration.hold_off_seconds)
+        self._daemon = Daemon(node, log, configuration.hold_off_seconds)
         super().__init__(node)
 
     def run(self) -> DrillResult:

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
+from os.path import join
 from typing import Self
 
 from eviction.drill.private_mounts import EmbeddedNodeError, mount_tmpfs, unmount
@@ -85,11 +86,11 @@ class EmbeddedNode:
         self._mounted = mounted
         self._undo = ExitStack()
         self._base = tempfile.mkdtemp(prefix="reclaimd-drill-")
-        self._disks = {role: os.path.join(self._base, str(role)) for role in self._spec.filesystems}
+        self._disks = {role: join(self._base, str(role)) for role in self._spec.filesystems}
         nodefs = self._disks[FilesystemRole.NODEFS]
-        self.root_directory = os.path.join(nodefs, "kubelet")
-        self.pod_logs_directory = os.path.join(nodefs, "log", "pods")
-        self.container_logs_directory = os.path.join(nodefs, "log", "containers")
+        self.root_directory = join(nodefs, "kubelet")
+        self.pod_logs_directory = join(nodefs, "log", "pods")
+        self.container_logs_directory = join(nodefs, "log", "containers")
         self.endpoint = f"unix://{self._base}/cri.sock"
         self.image_names: dict[str, str] = {}  # image id -> reference
         self.records: dict[str, ImageRecord] = {}  # by image id
@@ -119,8 +120,8 @@ class EmbeddedNode:
         if name in self._spec.own:
             return self._disks[FilesystemRole(name)]
         if name == BALLAST:
-            return os.path.join(self._disks[FilesystemRole.NODEFS], "ballast")
-        return os.path.join(self._base, "programs", name)
+            return join(self._disks[FilesystemRole.NODEFS], "ballast")
+        return join(self._base, "programs", name)
 
     @property
     def paths(self) -> set[tuple[str, str]]:
@@ -150,13 +151,13 @@ class EmbeddedNode:
             os.mkdir(self._disks[role])
             self._undo.callback(unmount, self._disks[role])
             self._mount(self._disks[role], spec)
-        pods = os.path.join(self.root_directory, "pods")
+        pods = join(self.root_directory, "pods")
         for directory in (pods, self.pod_logs_directory, self.container_logs_directory):
             os.makedirs(directory)
         for role, own in self._spec.own.items():
             os.mkdir(self._entries(role))
             for number in range(1, own.files + 1):
-                path = os.path.join(self._entries(role), f"{number:04}")
+                path = join(self._entries(role), f"{number:04}")
                 age = SPACING_SECONDS * (own.files + 1 - number)  # the oldest first
                 _write(path, own.file_bytes, time.time() - age)
         os.mkdir(self.path_of(""))
@@ -171,14 +172,14 @@ class EmbeddedNode:
 
     def _entries(self, role: FilesystemRole) -> str:
         """The directory of the entries on a filesystem that the configuration adds."""
-        return os.path.join(self._disks[role], "entries")
+        return join(self._disks[role], "entries")
 
     def _mount(self, disk: str, spec: FilesystemSpec) -> None:
         mount_tmpfs(disk, spec.size_bytes, spec.inodes)
 
     def _start_runtime(self) -> None:
         images, containers = (
-            os.path.join(self.disk(role), "runtime")
+            join(self.disk(role), "runtime")
             for role in (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS)
         )
         self.runtime = EmbeddedRuntime(
@@ -231,7 +232,7 @@ class EmbeddedNode:
         return ""
 
     def _directory_of(self, pod_name: str) -> str:
-        return os.path.join(self.root_directory, "pods", f"uid-{pod_name}")
+        return join(self.root_directory, "pods", f"uid-{pod_name}")
 
     def _add_pod(self, spec: PodSpec, pod_name: str) -> None:
         """Adds one pod of a spec, in its state. Raises EmbeddedNodeError or OSError."""
@@ -265,7 +266,6 @@ class EmbeddedNode:
             *((CONTAINER, attempt, 1) for attempt in range(last)),
             (CONTAINER, last, EXIT_CODES.get(spec.state, lost)),
         ]
-        directory = self._directory_of(pod_name)
         for name, attempt, exit_code in copies:
             age = {None: SETTLED_SECONDS, LOST_EXIT_CODE: 0}.get(exit_code, DEAD_SECONDS)
             at = time.time_ns() - age * 10**9
@@ -273,7 +273,7 @@ class EmbeddedNode:
             fields = {"created_at": at, "started_at": at, "state": state}
             if exit_code is not None:
                 fields |= exited(exit_code, at)
-            begin_container(directory, name)
+            begin_container(self._directory_of(pod_name), name)
             container = self.runtime.add_container(
                 sandbox,
                 name,
@@ -291,7 +291,7 @@ class EmbeddedNode:
 
     def _log_path(self, pod_name: str, name: str, attempt: int) -> str:
         directory = f"default_{pod_name}_uid-{pod_name}"
-        return os.path.join(self.pod_logs_directory, directory, name, f"{attempt}.log")
+        return join(self.pod_logs_directory, directory, name, f"{attempt}.log")
 
     def _write_logs(self, pod_name: str, name: str, attempt: int, *, spec: PodSpec) -> None:
         """Writes a container's log and its rotated logs.
@@ -317,15 +317,15 @@ def begin_container(pod_directory: str, name: str) -> str:
     """What the kubelet makes right before it creates a container, if the pod's directory is there:
     the container's own, and in it a file for this attempt
     (`pkg/kubelet/kuberuntime/kuberuntime_container.go`, makeMounts). Returns the directory."""
-    directory = os.path.join(pod_directory, "containers", name)
+    directory = join(pod_directory, "containers", name)
     if os.path.isdir(pod_directory):
         os.makedirs(directory, exist_ok=True)
-        with open(os.path.join(directory, uuid.uuid4().hex[:8]), "xb"):
+        with open(join(directory, uuid.uuid4().hex[:8]), "xb"):
             pass
     return directory
 
 
 def age_directories(pod_directory: str, at: float) -> None:
     """The directories of this pod and its containers were last changed at `at` (wall seconds)."""
-    for path in (*glob.glob(os.path.join(pod_directory, "containers", "*")), pod_directory):
+    for path in (*glob.glob(join(pod_directory, "containers", "*")), pod_directory):
         os.utime(path, (at, at))

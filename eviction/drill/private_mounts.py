@@ -117,8 +117,7 @@ def mount_tmpfs(path: str, size_bytes: int, inodes: int) -> None:
     both limits, and ENOSPC enforces them; 0 would mean no limit. Raises EmbeddedNodeError if the
     directory does not exist, or the kernel refuses.
     """
-    options = f"size={size_bytes},nr_inodes={inodes},mode=0755"
-    error = _mount(path, _MS_NOSUID | _MS_NODEV, options)
+    error = _mount(path, _MS_NOSUID | _MS_NODEV, f"size={size_bytes},nr_inodes={inodes},mode=0755")
     if error != 0:
         raise EmbeddedNodeError(f"a filesystem cannot be made: {path}: {os.strerror(error)}")
 

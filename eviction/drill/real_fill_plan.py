@@ -83,10 +83,14 @@ def plan_fill(
         reserve = max(total[inodes] // RESERVE_DIVISOR, least)
         left = available[inodes]
         if not inodes:
-            left -= sum(map(_bytes_of_files, scenario.pressures))
+            # the bytes of the blocks that small files take
+            left -= sum(
+                _largest_amount(each) * -(-each.file_bytes // BLOCK_BYTES) * BLOCK_BYTES
+                for each in scenario.pressures
+            )
         pressures = [each for each in scenario.pressures if each.counts_inodes == inodes]
         if pressures:
-            threshold, mark = _highest_mark(here, observations, inodes=inodes)
+            threshold, mark = _highest_mark(here, observations, inodes)
             if available[inodes] <= mark:
                 raise ScenarioError(
                     f"the node is already under pressure: {threshold.signal} is"
@@ -166,7 +170,7 @@ def _refuse_what_needs_a_node_of_its_own(scenario: Scenario) -> None:
 
 
 def _highest_mark(
-    thresholds: Iterable[Threshold], observations: SignalObservations, *, inodes: bool
+    thresholds: Iterable[Threshold], observations: SignalObservations, inodes: bool
 ) -> tuple[Threshold, int]:
     marks = [
         (threshold.mark(observations.signals[threshold.signal].capacity), threshold)
@@ -191,10 +195,4 @@ def _headroom(first: Pressure) -> int:
 def _largest_amount(pressure: Pressure) -> int:
     """The most that a pressure writes; 0 if it lasts until the disk is full."""
     timed = None if pressure.for_seconds is None else int(pressure.rate * pressure.for_seconds)
-    known = [limit for limit in (pressure.amount, timed) if limit is not None]
-    return min(known, default=0)
-
-
-def _bytes_of_files(pressure: Pressure) -> int:
-    """The bytes of the blocks that small files take."""
-    return _largest_amount(pressure) * -(-pressure.file_bytes // BLOCK_BYTES) * BLOCK_BYTES
+    return min([limit for limit in (pressure.amount, timed) if limit is not None], default=0)

@@ -29,8 +29,6 @@ of errors, and failpoints. A call for which it has no method is UNIMPLEMENTED, a
 lacks it.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json
@@ -44,6 +42,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from os.path import join
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import grpc
@@ -65,7 +64,6 @@ Container: TypeAlias = cri_pb2.ContainerStatus
 Image: TypeAlias = cri_pb2.Image
 Sandbox: TypeAlias = cri_pb2.PodSandboxStatus
 Record = TypeVar("Record")
-_Fields: TypeAlias = Json
 
 
 class NotFoundError(EmbeddedNodeError):
@@ -127,8 +125,8 @@ class EmbeddedRuntime:
     def __post_init__(self) -> None:
         self.sandbox_image = normalized(self.sandbox_image)
         self._reported = [self.images_root, self.containers_root or self.images_root]
-        self._layers_root = os.path.join(self._reported[0], "layers")
-        self._writable_root = os.path.join(self._reported[1], "containers")
+        self._layers_root = join(self._reported[0], "layers")
+        self._writable_root = join(self._reported[1], "containers")
         os.makedirs(self._layers_root)
         os.makedirs(self._writable_root)
         self._lock = threading.Lock()
@@ -156,7 +154,7 @@ class EmbeddedRuntime:
 
     # ---- RuntimeService: the fields of the answer to each request, under the lock
 
-    def version(self, _: Any) -> _Fields:
+    def version(self, _: Any) -> Json:
         return {
             "version": "0.1.0",
             "runtime_name": self.runtime_name,
@@ -164,12 +162,12 @@ class EmbeddedRuntime:
             "runtime_api_version": "v1",
         }
 
-    def status(self, _: Any) -> _Fields:
+    def status(self, _: Any) -> Json:
         """Status: always ready."""
         conditions = [{"type": name, "status": True} for name in ("RuntimeReady", "NetworkReady")]
         return {"status": {"conditions": conditions}}
 
-    def list_containers(self, request: Any) -> _Fields:
+    def list_containers(self, request: Any) -> Json:
         """ListContainers, filtered by sandbox and labels."""
         wanted = request.filter.pod_sandbox_id
         labels = dict(request.filter.label_selector).items()
@@ -182,11 +180,10 @@ class EmbeddedRuntime:
                 )
         return {"containers": containers}
 
-    def container_status(self, request: Any) -> _Fields:
-        container = self._container(request.container_id)
-        return {"status": self._described(Container, container)}
+    def container_status(self, request: Any) -> Json:
+        return {"status": self._described(Container, self._container(request.container_id))}
 
-    def list_container_stats(self, _: Any) -> _Fields:
+    def list_container_stats(self, _: Any) -> Json:
         """ListContainerStats of every container: only the writable layers."""
         stats = []
         for container_id in self._containers:
@@ -205,10 +202,10 @@ class EmbeddedRuntime:
         """RemoveContainer, in any state."""
         self._drop_container(self._container(request.container_id))
 
-    def list_pod_sandbox(self, _: Any) -> _Fields:
+    def list_pod_sandbox(self, _: Any) -> Json:
         return {"items": [copied(cri_pb2.PodSandbox, each) for each in self._sandboxes.values()]}
 
-    def pod_sandbox_status(self, request: Any) -> _Fields:
+    def pod_sandbox_status(self, request: Any) -> Json:
         """PodSandboxStatus; if verbose, with its image in JSON text."""
         sandbox = self._sandbox(request.pod_sandbox_id)
         info = json.dumps({"image": self.sandbox_image})
@@ -227,17 +224,17 @@ class EmbeddedRuntime:
 
     # ---- ImageService
 
-    def list_images(self, _: Any) -> _Fields:
+    def list_images(self, _: Any) -> Json:
         return {"images": [self._image_item(image) for image in self._images.values()]}
 
-    def image_status(self, request: Any) -> _Fields:
+    def image_status(self, request: Any) -> Json:
         return {"image": self._image_item(self._image_named(request.image.image))}
 
     def remove_image(self, request: Any) -> None:
         """RemoveImage, with all names of the image, even if it is pinned."""
         self._drop_image(self._image_named(request.image.image))
 
-    def image_fs_info(self, _: Any) -> _Fields:
+    def image_fs_info(self, _: Any) -> Json:
         """ImageFsInfo: the filesystem of images and that of containers, which may be the same.
 
         Reads no filesystem, which may be dead: a runtime answers from what it has counted.
@@ -327,7 +324,7 @@ class EmbeddedRuntime:
 
     def writable_layer(self, container_id: str) -> str:
         """The directory of a container's writable layer."""
-        return os.path.join(self._writable_root, container_id)
+        return join(self._writable_root, container_id)
 
     def force_gc(self) -> None:
         """Frees at once what would be freed later."""
@@ -348,7 +345,7 @@ class EmbeddedRuntime:
                 os.mkdir(path)
                 for number in range(layer.files):
                     size_bytes = (layer.size_bytes + number) // layer.files
-                    write_file(os.path.join(path, f"{number:06x}"), size_bytes)
+                    write_file(join(path, f"{number:06x}"), size_bytes)
                 self._count(path)
         except OSError:
             for layer in missing:
@@ -362,11 +359,11 @@ class EmbeddedRuntime:
         path = self.writable_layer(container_id)
         os.mkdir(path)
         if size_bytes:
-            write_file(os.path.join(path, "data"), size_bytes)
+            write_file(join(path, "data"), size_bytes)
         self._count(path)
 
     def _layer_path(self, layer: LayerSpec) -> str:
-        return os.path.join(self._layers_root, layer.digits)
+        return join(self._layers_root, layer.digits)
 
     def _count(self, path: str) -> None:
         """Counts what a directory of files takes."""
@@ -479,7 +476,7 @@ class EmbeddedRuntime:
             self._gc_timer.start()
 
 
-def exited(exit_code: int, at_ns: int) -> _Fields:
+def exited(exit_code: int, at_ns: int) -> Json:
     """The fields of a container whose process has ended."""
     return {"state": cri_pb2.CONTAINER_EXITED, "exit_code": exit_code, "finished_at": at_ns}
 
@@ -587,7 +584,7 @@ class Failpoints(UserDict[str, Failpoint]):
         action = self._arrive(method)
         if action is None:
             return act()
-        while self._in_force(method, action) and (
+        while self.data.get(method) is action and (
             action.seconds is None or time.monotonic() < arrived + action.seconds
         ):
             if self.closed:
@@ -609,9 +606,6 @@ class Failpoints(UserDict[str, Failpoint]):
                 action.times -= 1
                 return action if action.times >= 0 else None
             return action
-
-    def _in_force(self, method: str, action: Failpoint) -> bool:
-        return self.data.get(method) is action
 
 
 # ---- the server
@@ -673,7 +667,7 @@ class EmbeddedServer(grpc.GenericRpcHandler):
         answer = getattr(cri_pb2, f"{call}Response")
         return self._handler(Method(call, request, answer=answer, function=self.runtime.answer))
 
-    def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
+    def _handler(self, method: Method) -> "grpc.RpcMethodHandler[Any, Any]":
         def answers(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
             try:
                 yield self.failpoints.apply(

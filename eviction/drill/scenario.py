@@ -99,15 +99,17 @@ _read_amount = within(read_size, "0", LARGEST)
 _read_some = within(read_size, "1", LARGEST)
 
 
-def _read_share(text: str) -> int | Percentage:
-    return parse_percentage(text) if text.endswith("%") else _read_amount(text)
-
-
 # Bytes or files, in all or per second. A share may also be a percentage of the capacity.
 Amount = Annotated[int, read_as(Quantity, _read_amount), PlainSerializer(str)]
 Rate = Annotated[int, read_as(Quantity, _read_some)]
 FilesystemSize = Annotated[int, read_as(Quantity, within(read_size, "1Mi", LARGEST))]
-Share = Annotated[int | Percentage, read_as(QuantityOrPercentage, _read_share)]
+Share = Annotated[
+    int | Percentage,
+    read_as(
+        QuantityOrPercentage,
+        lambda text: parse_percentage(text) if text.endswith("%") else _read_amount(text),
+    ),
+]
 Code = Annotated[
     str, read_as(Literal[tuple(code.name for code in CallCode if code is not CallCode.OK)], str)
 ]

@@ -6,8 +6,6 @@ however that happens: one file by the kernel, many by a process that waits for t
 standard input.
 """
 
-from __future__ import annotations
-
 import errno
 import math
 import os
@@ -120,7 +118,7 @@ class PressureSchedule(Schedule):
     `grow` starts a pressure, given with its number, from 0.
     """
 
-    def __init__(self, pressures: tuple[Pressure, ...], grow: Callable[[Pressure, int], Grower]):
+    def __init__(self, pressures: tuple[Pressure, ...], grow: "Callable[[Pressure, int], Grower]"):
         super().__init__()
         self._grow = grow
         self._growers: list[Grower] = []

@@ -96,7 +96,7 @@ def _ballast_in(directory: int, settings: BallastSettings) -> Ballast | None:
 def _held(status: os.stat_result, settings: BallastSettings) -> Ballast:
     """What a file with this status, in the ballast's directory, takes."""
     size_bytes = settings.size_bytes
-    allocated = min(allocated_bytes(status), settings.size_bytes)
+    allocated = min(allocated_bytes(status), size_bytes)
     mount = mount_holding(os.path.realpath(settings.directory), read_mounts())
     problem = ""
     if mount is not None and mount.type in UNPROVED:

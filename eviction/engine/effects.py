@@ -63,7 +63,7 @@ class Send(NamedTuple):
 
     claim: Claim
     ready: Ready
-    btrfs: tuple[str, ...] = ()
+    btrfs: tuple[str, ...]
 
 
 class Locate(NamedTuple):
@@ -104,7 +104,7 @@ class Tell(NamedTuple):
     """Tell the listeners: the name of their method, and what it takes."""
 
     what: str
-    about: tuple[object, ...] = ()
+    about: tuple[object, ...]
 
 
 Effect = (

@@ -85,14 +85,15 @@ def result_of(function: str, stages: list[StageRun]) -> ReclaimResult:
     plans = [stage.plan for stage in stages if stage.plan is not None]
     waits = [plan.eligible_in_seconds for plan in plans]
     list_seconds = fsum(plan.list_seconds for plan in plans)
-    errors = dict.fromkeys(stage.error for stage in stages if stage.error)
+    errors = list(dict.fromkeys(stage.error for stage in stages if stage.error))
     return ReclaimResult(
         function,
         outcomes=tuple(outcomes.values()),
         kept=tuple(kept),
         relieved=any(stage.relieved for stage in stages),
         eligible_in_seconds=min((wait for wait in waits if wait is not None), default=None),
-        error=aggregate(list(errors)),
+        # as in Kubernetes: a single one as it is, several as a bracketed list
+        error=f"[{', '.join(errors)}]" if len(errors) > 1 else "".join(errors),
         list_seconds=list_seconds,
         plan_seconds=fsum(stage.plan_seconds for stage in stages) - list_seconds,
         remove_seconds=fsum(max(stage.ended_at - stage.planned_at, 0.0) for stage in stages),
@@ -105,12 +106,3 @@ def in_order_of_plan(stage: StageRun) -> list[Outcome]:
     planned = () if stage.plan is None else stage.plan.remove
     place = {verdict.id: number for number, verdict in enumerate(planned)}
     return sorted(stage.outcomes, key=lambda outcome: place.get(outcome.verdict.id, 0))
-
-
-def aggregate(errors: list[str]) -> str:
-    """Several errors as one text, as in Kubernetes: a single one as it is,
-    several as a bracketed list.
-    """
-    if len(errors) == 1:
-        return errors[0]
-    return f"[{', '.join(errors)}]" if errors else ""

@@ -50,16 +50,17 @@ from signals.types import SignalObservations
 
 def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each event
     """The world after this event."""
+    now = world.now
     match event:
         case Sampled(sample):
             return sampled(world, sample)
         case Crossed():
-            return world._replace(look_due=world.now)
+            return world._replace(look_due=now)
         case Planned():
             return planned(world, event)
         case Progressed(pass_id, stage):
             return progressed(
-                world, pass_id, stage, change=lambda run: run._replace(progress_at=world.now)
+                world, pass_id, stage, change=lambda run: run._replace(progress_at=now)
             )
         case CheckEnded(claim_id, checked):
             claim = world.removals.get(claim_id)
@@ -78,41 +79,40 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
                 if look is not None:  # nothing that is read elsewhere from now on is waited for
                     look = look._replace(awaited=look.awaited & readings.keys())
                 world = world._replace(paths=paths, readings=readings, look=look)
-                world = observed(world._replace(look_due=world.now))
+                world = observed(world._replace(look_due=now))
             return world
         case Refreshed():
             return refreshed(world, event)
         case WrittenBack(device):
             last = world.writebacks.get(device, Writeback())
-            took = 0.0 if last.since is None else world.now - last.since
-            last = Writeback(ended_at=world.now, took=took)
+            took = 0.0 if last.since is None else now - last.since
+            last = Writeback(ended_at=now, took=took)
             return world._replace(writebacks={**world.writebacks, device: last})
         case LookWanted(urgent):
-            due = world.now if urgent else max(world.look_floor, world.now)
+            due = now if urgent else max(world.look_floor, now)
             if due < world.look_due:
                 world = world._replace(look_due=due, look_why=LookWhy.WANTED)
             return world._replace(look_is_wanted=world.look_is_wanted or not urgent)
         case PassWanted():
             return world._replace(wanted=(*world.wanted, event))
         case Withdrawn(wanted):
-            there = wanted in world.wanted
-            return world.without(wanted).emitting(Resolve(event.done, there))
+            return world.without(wanted).emitting(Resolve(event.done, wanted in world.wanted))
         case Reconfigured(configuration):
             changed = needing_restart(world.configuration, configuration)
             configuration = until_restart(world.configuration, configuration)
             # thresholds that stay keep their state
             manager = world.manager._replace(config=eviction_config(configuration))
-            world = world._replace(configuration=configuration, manager=manager, look_due=world.now)
+            world = world._replace(configuration=configuration, manager=manager, look_due=now)
             return world.telling("reconfigured").emitting(Resolve(event.done, changed))
         case PauseSet(seconds, unknown, if_unknown):
-            if not if_unknown or world.pause.unknown(world.now):
+            if not if_unknown or world.pause.unknown(now):
                 pause = world.pause.ended()
                 if seconds:
-                    pause = world.pause.begun(world.now, seconds, unknown)
-                world = world._replace(pause=pause, look_due=world.now)
+                    pause = world.pause.begun(now, seconds, unknown)
+                world = world._replace(pause=pause, look_due=now)
             return world.emitting(Resolve(event.done, len(sent_claims(world.removals))))
         case KubeletHealthy():
-            return world._replace(hold_off_until=FOREVER_AGO, look_due=world.now)
+            return world._replace(hold_off_until=FOREVER_AGO, look_due=now)
         case Stopping():
             return world._replace(stopping=True)
         case Tick():
@@ -316,8 +316,7 @@ def refreshed(world: World, event: Refreshed) -> World:
     soon = event.given_up or (event.problem and waited < LATE_SECONDS)
     due = world.now + (RETRY_SECONDS if soon else SELDOM_SECONDS)
     world = world._replace(asking=world.asking._replace(refreshing_since=None, refresh_due=due))
-    if not event.given_up:
-        world = world.telling("runtime_asked", event.problem or None, event.pods_problem)
-    if not event.given_up and not event.problem and not world.under_pressure:
-        world = world.telling("detected")
-    return world
+    if event.given_up:
+        return world
+    world = world.telling("runtime_asked", event.problem or None, event.pods_problem)
+    return world if event.problem or world.under_pressure else world.telling("detected")

@@ -10,7 +10,7 @@ measures where its bytes are, and how many threads it has. Making it does no I/O
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -99,6 +99,7 @@ class Node(NodeView):
         **options: Unpack[ViewOptions],
     ):
         super().__init__(configuration, **options)
+        clock = self.clock
         self.stopping = stopping or threading.Event()
         self.listeners = Listeners()
         self.on_look: Callable[[], object] = lambda: None
@@ -109,7 +110,7 @@ class Node(NodeView):
             configuration, partial(self.listeners.tell, "program_line")
         )
         self.record_file = (
-            RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
+            RecordFile(configuration.state_file, clock) if configuration.state_file else None
         )
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         limit = most_at_work(configuration.parallel_removals)
@@ -119,16 +120,14 @@ class Node(NodeView):
         directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
         workers = Workers("work", limit)
         self._held = HeldLayers(self.client)
-        ask = asking_for_pods(
-            configuration.kubelet_access, self.clock, configuration.kubelet_version
-        )
-        self.pods = KubeletPods(directories, self.clock, ask)
+        ask = asking_for_pods(configuration.kubelet_access, clock, configuration.kubelet_version)
+        self.pods = KubeletPods(directories, clock, ask)
         self.inventory = Inventory(
-            self.client, self.pods, clock=self.clock, read_layers=self._layers, workers=workers
+            self.client, self.pods, clock=clock, read_layers=self._layers, workers=workers
         )
         self.records = records or ImageRecords(
-            self._pulled_at,
-            earlier=self._clocks_at_start,
+            lambda: brought_at(self.client) or stored_at(self._imagefs),
+            earlier=lambda: clocks_at_start(self.client.runtime_path),
             on_return=partial(self.listeners.tell, "returned"),
             pulls=self.pull_records,
         )
@@ -136,17 +135,17 @@ class Node(NodeView):
             self.inventory,
             self.pods,
             self.records,
-            part_ages=PartAges(self.clock),
-            clock=self.clock,
+            part_ages=PartAges(clock),
+            clock=clock,
         )
         self.disk_survey = DiskSurvey(
             self.summary.observe,
             self._places,
             lambda: self.pods.marked(directories.pod_states()),
             service=self._service,
-            clock=self.clock,
+            clock=clock,
         )
-        self._stages = Stages(lambda: self.world, self.context, self.clock)
+        self._stages = Stages(lambda: self.world, self.context, clock)
         self.client.on_call = self._called
         self.owner = Owner(
             self._first_world(dry_run=dry_run),
@@ -154,7 +153,7 @@ class Node(NodeView):
             self.samplers,
             listeners=self.listeners,
             workers=workers,
-            clock=self.clock,
+            clock=clock,
             stopping=self.stopping,
         )
 
@@ -165,16 +164,6 @@ class Node(NodeView):
         `left`: how many seconds there are to ask.
         """
         return self._held.read(left) or stored_layers(self._imagefs)
-
-    def _pulled_at(self) -> Mapping[str, float]:
-        """When each image was last pulled: wall seconds by image id. Empty if that is not known."""
-        return brought_at(self.client) or stored_at(self._imagefs)
-
-    def _clocks_at_start(self) -> tuple[float, float] | None:
-        """How many seconds ago the runtime started, and the wall time then;
-        None if that is not known.
-        """
-        return clocks_at_start(self.client.runtime_path)
 
     @property
     def _imagefs(self) -> str:
@@ -226,7 +215,7 @@ class Node(NodeView):
 
     # ---- what is asked of it
 
-    def begin_on_its_own(self, *, hold_off_seconds: float = 0.0) -> None:
+    def begin_on_its_own(self, hold_off_seconds: float) -> None:
         """From now on it looks and relieves by itself, once this thread, or
         another one, is its owner.
         """
@@ -252,8 +241,7 @@ class Node(NodeView):
         return located.problem or None
 
     def _located(self) -> Located:
-        problem = super().locate()
-        return Located(self.summary.paths, problem or "", self.pods_problem)
+        return Located(self.summary.paths, super().locate() or "", self.pods_problem)
 
     def look(self) -> tuple[SignalObservations, Decision]:
         """Observes the node and decides."""

@@ -206,9 +206,7 @@ class Owner:
         events = self._next_events(until)
         self.due_at = now = self.clock.monotonic()
         world = self.world._replace(
-            now=now,
-            wall=self.clock.wall(),
-            stopping=self.world.stopping or self.stopping.is_set(),
+            now=now, wall=self.clock.wall(), stopping=self.world.stopping or self.stopping.is_set()
         )
         effects: tuple[Effect, ...] = ()
         defect: Exception | None = None

@@ -118,17 +118,14 @@ class Goal(NamedTuple):
     stops: bool
     """Whether it may stop early at all."""
 
-    ahead: bool = False
+    ahead: bool
     """Whether what is coming counts: not for a mark that a row or a command names."""
 
     def met(self, observations: SignalObservations) -> bool:
         """Whether a threshold is not clear yet, minimum reclaim included."""
         return bool(
             thresholds_met(
-                self.thresholds,
-                observations.signals,
-                enforce_min_reclaim=True,
-                ahead=self.ahead,
+                self.thresholds, observations.signals, enforce_min_reclaim=True, ahead=self.ahead
             )
         )
 
@@ -223,8 +220,11 @@ def unread_since(
 
 def look_meanwhile(running: RunningPass, world: World) -> tuple[Effect, ...]:
     """Another reading while removals are waited for, if the last one is too old by now."""
-    times = last_read(running, running.function, world)
-    paths = tuple(path for path, time in times.items() if time <= world.now - TICK_SECONDS)
+    paths = tuple(
+        path
+        for path, time in last_read(running, running.function, world).items()
+        if time <= world.now - TICK_SECONDS
+    )
     return (Read(paths),) if paths else ()
 
 
@@ -272,7 +272,7 @@ def pressure_of(running: RunningPass, world: World) -> Pressure:
     if acted_on is None:
         return Pressure(pass_id=running.id)
     signal = acted_on.signal
-    observation = world.observations.signals.get(acted_on.signal)
+    observation = world.observations.signals.get(signal)
     if observation is None:
         return Pressure(signal=str(signal), pass_id=running.id)
     needed = max(acted_on.mark_with_min_reclaim(observation.capacity), observation.needed)
@@ -471,8 +471,7 @@ def begin(running: RunningPass, world: World) -> Advanced:
     if running.last_resort and not held_something_back(running, function):
         return advance(following, world)
     if not running.last_resort and (why_not := why_not_called(running, function, world)):
-        skipped = {**running.skipped, function: why_not}
-        return advance(following._replace(skipped=skipped), world)
+        return advance(following._replace(skipped={**running.skipped, function: why_not}), world)
     return ask_plans(running, (StageId(function, 1, running.last_resort),), world)
 
 
@@ -566,8 +565,7 @@ def ended_stage(stage: StageRun, running: RunningPass, world: World) -> StageRun
         why = Reason.RUNTIME_STUCK
     elif any(other.silent for other in running.current):
         why = Reason.INCOMPLETE_LISTING
-    error = stage.error or stuck_because
-    return left_over(stage, why)._replace(error=error, ended_at=world.now)
+    return left_over(stage, why)._replace(error=stage.error or stuck_because, ended_at=world.now)
 
 
 def failed(stage: StageRun) -> bool:
@@ -690,22 +688,23 @@ def begin_settling(running: RunningPass, world: World, *, at_end: bool) -> Advan
 def settle(running: RunningPass, settling: Settling, world: World) -> Advanced:
     """Watches the disk while late space still arrives: until nothing has risen for 0.25 s, the disk
     is relieved, or 5 s have passed."""
+    now = world.now
     disk = disk_of(running, world)
     if disk.unread:
         return running, (Read(disk.unread),)
     if max(running.gained.gained_since(settling.best)) > 0:
-        settling = settling._replace(best=running.gained, quiet_since=world.now)
+        settling = settling._replace(best=running.gained, quiet_since=now)
     over = min(settling.quiet_since + TICK_SECONDS, settling.began_at + URGENT_PATIENCE_SECONDS)
     goal = goal_of(running, running.function, world)
     clear = settling.at_end and not goal.met(world.observations)
-    if disk.stop is not None or clear or world.stopping or world.now >= over:
+    if disk.stop is not None or clear or world.stopping or now >= over:
         running = measured(running._replace(settling=None), world)
         return (running._replace(ended=True), ()) if settling.at_end else advance(running, world)
-    if world.now < settling.read_at:
+    if now < settling.read_at:
         return running._replace(settling=settling), ()
-    settling = settling._replace(read_at=min(world.now + TICK_SECONDS / 8, over))
-    running = running._replace(settling=settling, measure_after=world.now)
-    return running, (Read(unread_since(running, running.function, world, since=world.now)),)
+    settling = settling._replace(read_at=min(now + TICK_SECONDS / 8, over))
+    running = running._replace(settling=settling, measure_after=now)
+    return running, (Read(unread_since(running, running.function, world, since=now)),)
 
 
 def facts_of(world: World, pass_id: str) -> PassFacts:

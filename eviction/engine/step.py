@@ -58,7 +58,7 @@ from eviction.engine.world import (
     Writeback,
 )
 from eviction.records.passes import Pass, PassResult, Trigger
-from eviction.types import Decision, Extent, Threshold, Thresholds
+from eviction.types import Decision, Extent, Thresholds
 from reclaim.function import Ready, Refused, Wait
 from reclaim.removals import (
     CHECK_ATTEMPTS,
@@ -475,12 +475,17 @@ def begun_where_due(world: World, trigger: Trigger) -> World:
     """Passes begin for each threshold that is met, the most urgent first. What makes no progress is
     told."""
     decision = world.decision
-    world = row_is_empty(lanes_after(world, decision), decision)
+    world = row_is_empty(lanes_after(world), decision)
     for running in world.passes.values():
         stalled = stalled_seconds(running, world, world.now)
         if stalled > SLOW_SECONDS:
             world = world.telling("takes_long", what_of(running), stalled)
-    others = [acting_on(threshold, world) for threshold in decision.others]
+    others = [
+        decision._replace(
+            acted_on=threshold, row=world.manager.config.row(threshold.signal, world.observations)
+        )
+        for threshold in decision.others
+    ]
     for due_now in (decision, *others):
         world = begin_where_due(world, due_now, trigger)
     return world
@@ -488,14 +493,20 @@ def begun_where_due(world: World, trigger: Trigger) -> World:
 
 def next_look_set(world: World, wanted_at: float) -> World:
     """The next look is due; sooner if one was wanted meanwhile. Close to a mark, samplers poll."""
-    halfway = seconds_halfway(world)
+    # half the time in which a mark could be reached
+    halfway = observation_interval(
+        marks_to_watch(world),
+        world.observations,
+        world.fill_rates,
+        policy=poll_policy(world.configuration),
+    )
     seconds, why = next_look(world, halfway)
     due = world.now + seconds
-    floor_seconds = world.configuration.poll_floor_seconds
     if wanted_at < due:
         due = wanted_at
         why = LookWhy.WANTED
-    world = world._replace(look_due=due, look_why=why, look_floor=world.now + floor_seconds)
+    floor = world.now + world.configuration.poll_floor_seconds
+    world = world._replace(look_due=due, look_why=why, look_floor=floor)
     return world.emitting(*polls(world, halfway))
 
 
@@ -518,10 +529,10 @@ def running_in(lane: LaneName, world: World) -> RunningPass | None:
     return next((running for running in world.passes.values() if running.lane == lane), None)
 
 
-def lanes_after(world: World, decision: Decision) -> World:
+def lanes_after(world: World) -> World:
     """Once no threshold of a lane has been met for a while, its pauses are forgotten, because
     whatever comes next is new pressure."""
-    pressed = {lane_of(threshold.signal, world) for threshold in decision.thresholds_met}
+    pressed = {lane_of(threshold.signal, world) for threshold in world.decision.thresholds_met}
     here = {identity.device_id for identity, _ in world.observations.filesystems.values()}
     lanes = {}
     for name in pressed | world.lanes.keys():
@@ -544,12 +555,6 @@ def row_is_empty(world: World, decision: Decision) -> World:
         return world
     world = world._replace(empty_row_due=world.now + KUBELET_INTERVAL_SECONDS)
     return world.telling("reclaiming", decision.acted_on)
-
-
-def acting_on(threshold: Threshold, world: World) -> Decision:
-    """The decision of the last look, for another threshold."""
-    row = world.manager.config.row(threshold.signal, world.observations)
-    return world.decision._replace(acted_on=threshold, row=row)
 
 
 def begin_where_due(world: World, decision: Decision, trigger: Trigger) -> World:
@@ -618,14 +623,6 @@ def polls(world: World, halfway: float) -> list[Watch]:
 def marks_to_watch(world: World) -> Thresholds:
     """The thresholds in force, and the kubelet's."""
     return world.manager.config.marks_to_watch(world.observations.layout)
-
-
-def seconds_halfway(world: World) -> float:
-    """Half the time in which a mark could be reached."""
-    policy = poll_policy(world.configuration)
-    return observation_interval(
-        marks_to_watch(world), world.observations, world.fill_rates, policy=policy
-    )
 
 
 def longest_near_a_mark(world: World) -> tuple[float, LookWhy]:
@@ -734,8 +731,7 @@ def written_back(world: World) -> World:
         last = writebacks.get(device, Writeback())
         if last.since is None and world.now - last.ended_at >= WRITEBACK_PAUSE_SECONDS:
             writebacks[device] = last._replace(since=world.now)
-            coming = max(headroom.above, 0)
-            effects.append(WriteBack(headroom.filesystem.path, device, coming))
+            effects.append(WriteBack(headroom.filesystem.path, device, max(headroom.above, 0)))
     return world._replace(writebacks=writebacks).emitting(*effects)
 
 

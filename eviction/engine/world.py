@@ -167,10 +167,10 @@ class RunningPass(NamedTuple):
     """By which it removes: once another is in force, it ends."""
     began_at: float
     started_wall: float
-    begun_rates: FillRates = EMPTY
-    pause_count: int | None = None
+    begun_rates: FillRates
+    pause_count: int | None
     """A pause that was begun before does not stop it; None: every one does."""
-    dry_run: bool = False
+    dry_run: bool
     wanted: PassWanted | None = None
     """Who waits for its record."""
     current: tuple[StageRun, ...] = ()

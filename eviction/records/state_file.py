@@ -24,8 +24,6 @@ Nothing is saved between the start and a removal: a full disk has no space for i
 between passes and when it exits; commands and dry runs only read.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -66,11 +64,11 @@ class Moment:
     boot_id: str = ""
     machine_id: str = ""
 
-    def same_boot(self, now: Moment) -> bool:
+    def same_boot(self, now: "Moment") -> bool:
         """Whether `now` is known to be in the same boot."""
         return bool(self.boot_id) and self.boot_id == now.boot_id
 
-    def check_machine(self, now: Moment) -> None:
+    def check_machine(self, now: "Moment") -> None:
         """Raises ValueError if `now` is known to be on another machine."""
         if self.machine_id and now.machine_id and self.machine_id != now.machine_id:
             raise ValueError("it is of another machine")

@@ -225,32 +225,33 @@ class HistoryStore:
 
         Raises OSError, HistoryUnusable.
         """
-        aside = f"{self._path}.old"
+        path = self._path
+        aside = f"{path}.old"
         if old is not None and old.earlier and os.path.lexists(aside):
             raise HistoryUnusable(f"{aside}, where the old one would be kept, is there already")
-        directory, name = os.path.split(self._path)
+        directory, name = os.path.split(path)
         with OwnFile(os.path.join(os.path.realpath(directory), name)).replaced() as descriptor:
             free_bytes = shutil.disk_usage(descriptor).free
             if free_bytes < SHARE_OF_FREE * self._size_bytes:
                 free = format_bytes(free_bytes)
                 size = format_bytes(self._size_bytes)
                 raise HistoryUnusable(
-                    f"{self._path} of {size} is not created, as it would take more than half of the"
+                    f"{path} of {size} is not created, as it would take more than half of the"
                     f" {free} free"
                 )
             os.posix_fallocate(descriptor, 0, self._size_bytes)
             os.pwrite(descriptor, HEADER, 0)
             if old is None:
-                if os.path.lexists(self._path):
-                    raise _replaced(self._path)
+                if os.path.lexists(path):
+                    raise _replaced(path)
             elif not old.earlier:
                 ring = Ring(descriptor)
                 for record in old.contents().records:
                     ring.write(record)
             else:
-                os.rename(self._path, aside)
+                os.rename(path, aside)
                 self.note = (
-                    f"{self._path} is of an earlier version of reclaimd: it is kept as {aside}, and"
+                    f"{path} is of an earlier version of reclaimd: it is kept as {aside}, and"
                     " a new history begins"
                 )
 

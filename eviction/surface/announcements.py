@@ -57,8 +57,7 @@ class Announcements:
 
     def _event(self, event: GCEvent, level: Level = Level.WARNING, **fields: object) -> None:
         """Logs an event, with the reason as a field, and tells who sends it."""
-        reason = str(event.reason)
-        self.log.event(level, event.message, event=reason, **event.values, **fields)
+        self.log.event(level, event.message, event=str(event.reason), **event.values, **fields)
         if not self._node.dry_run:
             self._node.listeners.tell("warned", event)
 
@@ -85,8 +84,7 @@ class Announcements:
                 if condition is NodeCondition.DISK_PRESSURE:
                     config = self._node.world.manager.config
                     met = kubelets_met(
-                        config.kubelets_in_layout(observations.layout),
-                        usable(observations.signals),
+                        config.kubelets_in_layout(observations.layout), usable(observations.signals)
                     )
                 sentence = explain.condition_begins(condition, met, observations)
                 self.log.warning(sentence, condition=str(condition), status=True)
@@ -150,8 +148,7 @@ class Announcements:
                 f"attempting to reclaim {threshold.signal}", key=f"reclaiming {threshold.signal}"
             )
             return
-        seen = self._signals.get(threshold.signal)
-        sentence = explain.reclaiming_sentence(threshold, seen)
+        sentence = explain.reclaiming_sentence(threshold, self._signals.get(threshold.signal))
         level = Level.DEBUG if sentence in self._reclaiming else Level.WARNING
         self._reclaiming.add(sentence)
         self._event(GCEvent(EventReason.THRESHOLD_MET, sentence), level)

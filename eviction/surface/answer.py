@@ -1,7 +1,5 @@
 """The options and the answer that `reclaimd check` and `reclaimd reclaim` share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -57,7 +55,7 @@ class Answer:
     """For stderr; empty for none."""
     document: Fields | None = None
     lines: tuple[str, ...] = ()
-    record: Pass | None = None
+    record: "Pass | None" = None
     """None if there was no pass."""
     room: HeldRoom | None = None
     """What can be held of the room that is there."""
@@ -81,7 +79,7 @@ def read_options(kind: type[Options], command: str, given: Fields) -> Options:
     return options
 
 
-def options_of_client(request: Fields, loaded: Fingerprint, node: NodeView) -> Fields:
+def options_of_client(request: Fields, loaded: Fingerprint, node: "NodeView") -> Fields:
     """The options in a request, not checked yet. `loaded`: the daemon's configuration, which must
     be the client's too.
 

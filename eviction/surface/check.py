@@ -108,8 +108,7 @@ def check(node: NodeView, options: CheckOptions, ahead: Ahead = lambda seen: see
         return Answer(code, lines=(one_line(observations, met, unknown),))
     filesystems = filesystem_facts(observations, mounts_of(paths_that_answer(observations)))
     config = eviction_config(node.configuration)
-    kubelets = config.kubelets_in_layout(layout)
-    below = rules.kubelets_met(kubelets, signals)
+    below = rules.kubelets_met(config.kubelets_in_layout(layout), signals)
     reported = rules.node_conditions(
         reclaim_pressure=rules.raise_pressure(met), disk_pressure=bool(below)
     )
@@ -170,6 +169,5 @@ def facts_table(filesystems: Sequence[FilesystemFacts], width: int | None = None
     for facts in filesystems:
         roles = ", ".join(facts.filesystems)
         options = "?" if facts.options is None else ",".join(facts.options) or "-"
-        reserve = format_bytes(facts.reserve)
-        rows.append([roles, facts.type or "?", reserve, options, facts.phrase])
+        rows.append([roles, facts.type or "?", format_bytes(facts.reserve), options, facts.phrase])
     return table(rows, width)

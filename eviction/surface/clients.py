@@ -76,7 +76,7 @@ class Clients:
     ends: Sequence[bytes]
     largest_request_bytes: int
     answer: Callable[[Sequence[Client]], None]
-    too_late: bytes = b""
+    too_late: bytes
 
     def __post_init__(self) -> None:
         server = self.server

@@ -1,7 +1,5 @@
 """The other end of the control socket. Imports little: an emergency must not wait for imports."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Iterator
@@ -22,7 +20,7 @@ class NotAskedError(Exception):
     there is no daemon to do the work."""
 
 
-def converse(path: str, request: object, wait_seconds: float = TIMEOUT_SECONDS) -> Iterator[Any]:
+def converse(path: str, request: object, wait_seconds: float = TIMEOUT_SECONDS) -> "Iterator[Any]":
     """The lines of the daemon's answer, each as it comes. Raises NotAskedError if the socket may
     belong to another user, and OSError and ValueError; also if none comes within `wait_seconds`,
     which starts before the first."""
@@ -44,7 +42,7 @@ def converse(path: str, request: object, wait_seconds: float = TIMEOUT_SECONDS) 
     raise ValueError("the daemon hung up")
 
 
-def ask(path: str, command: str, wait_seconds: float = TIMEOUT_SECONDS, **fields: object) -> Any:
+def ask(path: str, command: str, wait_seconds: float = TIMEOUT_SECONDS, **fields: object) -> "Any":
     """The daemon's answer to a command with these fields. Raises NotAskedError if no daemon
     answers within `wait_seconds`."""
     if not path:

@@ -271,7 +271,7 @@ class Daemon:
     before.
     """
 
-    def __init__(self, node: Node, log: Log, *, hold_off_seconds: float = 0.0):
+    def __init__(self, node: Node, log: Log, hold_off_seconds: float = 0.0):
         self.node = node
         announcements = Announcements(node, log)
         self._totals = Totals()
@@ -284,7 +284,7 @@ class Daemon:
         for listener in (announcements, self._totals, shadow):
             node.listeners.add(listener)
         self.requests = Requests(node, self.doing)
-        node.begin_on_its_own(hold_off_seconds=hold_off_seconds)
+        node.begin_on_its_own(hold_off_seconds)
 
     def prepare(self) -> None:
         """Starts the thread of a request; more are started when they are needed.

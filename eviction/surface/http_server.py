@@ -64,14 +64,13 @@ class HttpServer:
                 address, family=family, backlog=BACKLOG, dualstack_ipv6=both
             )
             self.address = _shown(*server.getsockname()[:2])
-            too_late = _response("GET", Page(408, b"the request did not arrive in time\n"))
             self._clients = Clients(
                 "health",
                 server,
                 ENDS,
                 largest_request_bytes=LARGEST_REQUEST_BYTES,
                 answer=self._answer,
-                too_late=too_late,
+                too_late=_response("GET", Page(408, b"the request did not arrive in time\n")),
             )
         except OSError as error:
             raise CannotListen(f"{_shown(*address)}: {reason_of(error)}") from None

@@ -269,9 +269,8 @@ def _place(server: str) -> tuple[str, int, str]:
     """Host, port, and the path before that of each request. Raises ConfigurationError."""
     with suppress(ValueError):  # of a port, or of brackets
         url = urlsplit(server)
-        port = url.port or 443
         if url.scheme == "https" and re.fullmatch(r"[\w.:-]+", url.hostname or "", re.ASCII):
-            return url.hostname or "", port, url.path.rstrip("/")
+            return url.hostname or "", url.port or 443, url.path.rstrip("/")
     raise ConfigurationError(f"{server} is not the https address of an API server")
 
 
@@ -289,7 +288,7 @@ def _authorization(user: Fields) -> dict[str, str]:
 def _context(cluster: Fields, user: Fields) -> ssl.SSLContext:
     """Raises OSError and ValueError."""
     verifies = cluster.get(SKIP) is not True
-    context = client_context(verifies=verifies)
+    context = client_context(verifies)
     if verifies:
         with _file(cluster, "certificate-authority") as authority:
             if authority:

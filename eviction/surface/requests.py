@@ -294,17 +294,18 @@ class Requests:
     def converse(self, request: Fields, loaded: Fingerprint) -> Generator[Json, None, None]:
         """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be the
         client's too. Raises OptionRefused for what the command may do by itself."""
-        given = answers.options_of_client(request, loaded, self.node)
-        if self.node.stopping.is_set():
+        node = self.node
+        given = answers.options_of_client(request, loaded, node)
+        if node.stopping.is_set():
             raise OptionRefused("it is stopping")
-        if len(self.node.world.wanted) >= MOST_WAITING:
+        if len(node.world.wanted) >= MOST_WAITING:
             raise OptionRefused(f"{MOST_WAITING} requests are waiting already")
         answer: Future[Answer] = Future()
         wanted: list[PassWanted] = []
 
         def serve() -> None:
             try:
-                options = read_options(given, self.node.configuration.signals)
+                options = read_options(given, node.configuration.signals)
                 answer.set_result(self.respond(options, wanted.append))
             except WrongOption as error:
                 answer.set_result(Answer(EXIT_USAGE, str(error)))
@@ -323,7 +324,7 @@ class Requests:
                 if wait([answer], HEARTBEAT_SECONDS).done:
                     break
                 waited += HEARTBEAT_SECONDS
-                if waited >= self.turn_seconds and any(map(self.node.withdraw, wanted)):
+                if waited >= self.turn_seconds and any(map(node.withdraw, wanted)):
                     raise OptionRefused(
                         f"its turn did not come within {self.turn_seconds:g} s: it is"
                         f" {busy or 'busy'}"
@@ -331,4 +332,4 @@ class Requests:
             yield answer.result().line()
         finally:
             if not answer.done():
-                any(map(self.node.withdraw, wanted))
+                any(map(node.withdraw, wanted))

@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from types import MappingProxyType
+from os.path import join
 from typing import NamedTuple
 
 from eviction.records.attribution import About, Attribution, Remark, Share, Use
@@ -129,9 +129,9 @@ class Measured(NamedTuple):
     """By `device_id`."""
     unseen: Remark | None
     """Which processes' open files were not looked at."""
-    caches: Sequence[Cache] = ()
+    caches: Sequence[Cache]
     """Of pods, from which no function removes."""
-    frees: Mapping[str, FilesystemRole] = MappingProxyType({})
+    frees: Mapping[str, FilesystemRole]
     """As in `Places`."""
 
 
@@ -165,8 +165,7 @@ def attribute(
         shares.append(Share(Use.DELETED_OPEN, deleted, at_least=measured.unseen is not None))
         shares = [share for share in shares if share.bytes or share.objects]
         shares.sort(key=lambda share: -share.bytes)
-        quota = project_quota_sentence(space.mount, observations, roles)
-        remarks = remarks_of(stats, space, quota)
+        remarks = remarks_of(stats, space, project_quota_sentence(space.mount, observations, roles))
         remarks += [
             Remark(About.CACHE, cache.bytes, cache.sentence, at_least=cache.at_least)
             for cache in measured.caches
@@ -364,9 +363,9 @@ class Places(NamedTuple):
     pod_logs_dir: str
     stores: tuple[str, ...]
     """Those with all content of the runtime, that of images first; none before it answers."""
-    caches: tuple[str, ...] = ()
+    caches: tuple[str, ...]
     """Below which a function removes from caches."""
-    frees: Mapping[str, FilesystemRole] = MappingProxyType({})
+    frees: Mapping[str, FilesystemRole]
     """Of each function of the configuration, by its name, where it frees space."""
 
 
@@ -435,13 +434,13 @@ class DiskSurvey:
         pods = self.pods()
         store_root = "".join(places.stores[:1])
         spaces, unseen = look(paths_that_answer(observations), self._looking)
-        volumes = os.path.join(places.root_directory, "pods")
+        volumes = join(places.root_directory, "pods")
         *kubelets, content, store = count_trees(
             [
                 Tree(places.pod_logs_dir, lambda names: class_of_log(names, pods.gone)),
                 Tree(volumes, lambda _: Use.VOLUMES),
                 *(
-                    Tree(os.path.join(places.root_directory, name), lambda _: Use.CHECKPOINTS)
+                    Tree(join(places.root_directory, name), lambda _: Use.CHECKPOINTS)
                     for name in CHECKPOINT_DIRECTORIES
                 ),
                 Tree(_content_beside(store_root)),
@@ -478,7 +477,7 @@ class DiskSurvey:
 def _content_beside(store: str) -> str:
     """Where containerd has compressed content, next to its snapshotter; empty for others."""
     directory, name = os.path.split(store)
-    return os.path.join(directory, CONTENT) if name.startswith(SNAPSHOTTER) else ""
+    return join(directory, CONTENT) if name.startswith(SNAPSHOTTER) else ""
 
 
 def _free_bytes(observations: SignalObservations) -> int:
@@ -769,7 +768,7 @@ def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
         for point, mount in below.items()
         if outer is None
         or (mount.device, mount.root)
-        != (outer.device, os.path.join(outer.root, os.path.relpath(point, outer.point)))
+        != (outer.device, join(outer.root, os.path.relpath(point, outer.point)))
     )
 
 
@@ -815,7 +814,7 @@ def caches_below(
                 for names in tagged_below(directory, layers):
                     if not in_time():
                         return
-                    found.append(os.path.join(place, *map(os.fsdecode, names)))
+                    found.append(join(place, *map(os.fsdecode, names)))
 
     limit.run(look)
     roots = [f"{root.rstrip('/')}/" for root in named]

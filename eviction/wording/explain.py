@@ -283,7 +283,7 @@ def frees_in_words(result: str | None, *, freed: int, frees: int | None, size: i
     return f"~{format_bytes(size or 0)}" if frees is None else format_bytes(frees)
 
 
-def in_words(reason: str, result: Result | None, *, needed_in_seconds: float | None) -> str:
+def in_words(reason: str, result: Result | None, needed_in_seconds: float | None) -> str:
     """Why an object is removed or kept; of one that would be removed also when it is expected to be
     needed again, if that had a say in its place."""
     words = reason_in_words(reason)
@@ -296,7 +296,7 @@ def outcome_cells(outcome: Outcome) -> dict[str, str]:
     """One object of a pass or a plan, by the heads of the table."""
     verdict = outcome.verdict
     result = outcome.result
-    why = in_words(verdict.reason, result, needed_in_seconds=verdict.needed_in_seconds)
+    why = in_words(verdict.reason, result, verdict.needed_in_seconds)
     return {
         "RESULT": result or verdict.action,
         "KIND": verdict.kind,
@@ -304,10 +304,7 @@ def outcome_cells(outcome: Outcome) -> dict[str, str]:
         "SIZE": "-" if verdict.size_bytes is None else format_bytes(verdict.size_bytes),
         "AGE": "-" if verdict.age_seconds is None else format_duration(verdict.age_seconds),
         "FREES": frees_in_words(
-            result,
-            freed=outcome.freed.bytes,
-            frees=verdict.frees_bytes,
-            size=verdict.size_bytes,
+            result, freed=outcome.freed.bytes, frees=verdict.frees_bytes, size=verdict.size_bytes
         ),
         "REASON": verdict.reason,
         "RULE": verdict.rule.words,

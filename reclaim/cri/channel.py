@@ -20,8 +20,6 @@ deadline alive, or fills the memory.
 Sources: RFC 9113, https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
 """
 
-from __future__ import annotations
-
 import math
 import select
 import socket
@@ -143,7 +141,7 @@ class Channel:
             for busy in self._busy:
                 busy.hang_up()
 
-    def _taken(self) -> _Connection:
+    def _taken(self) -> "_Connection":
         """A connection for one call: one that still works, or one that is not connected yet. Raises
         CallError and OSError."""
         while True:
@@ -156,7 +154,7 @@ class Channel:
                 return connection
             self._release(connection)
 
-    def _release(self, connection: _Connection) -> None:
+    def _release(self, connection: "_Connection") -> None:
         now = time.monotonic()
         with self._lock:
             self._busy.discard(connection)

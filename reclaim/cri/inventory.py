@@ -271,7 +271,6 @@ class Inventory:
             sandboxes,
             sandbox_image_references=sandbox_images,
             image_volumes=volumes,
-            resolved={},
             runtime=str(facts),
             named_images=named,
         )

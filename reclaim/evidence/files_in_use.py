@@ -30,8 +30,8 @@ class FilesInUse(NamedTuple):
     """`files`: by `st_dev` and inode; `mapped`: and those mapped or locked, by the device of their
     filesystem, which on btrfs is not their `st_dev`, and inode."""
 
-    files: frozenset[tuple[int, int]] = frozenset()
-    mapped: frozenset[tuple[int, int]] = frozenset()
+    files: frozenset[tuple[int, int]]
+    mapped: frozenset[tuple[int, int]]
 
     def has(self, status: os.stat_result, device: int) -> bool:
         """Whether a process uses this file or directory of the filesystem that is this device."""

@@ -19,8 +19,6 @@ malformed anywhere is rejected as a whole: the pods missing from half a list wou
   a start, `GET /pods` answers with static pods only, or with none (kubernetes/kubernetes#112119).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -96,16 +94,15 @@ class Field(NamedTuple):
         value: Value = self.value
         return value
 
-    def get(self, key: str) -> Field:
+    def get(self, key: str) -> "Field":
         """A field of an object."""
-        value = self.read(dict).get(key)
-        return Field(value, f"{self.path}.{key}" if self.path else key)
+        return Field(self.read(dict).get(key), f"{self.path}.{key}" if self.path else key)
 
     def text(self, key: str) -> str:
         """A field of an object that is a text; empty if there is none."""
         return self.get(key).read(str)
 
-    def elements(self, key: str) -> Iterator[Field]:
+    def elements(self, key: str) -> "Iterator[Field]":
         """The elements of a list in an object, none of which may be null."""
         values = self.get(key)
         for index, value in enumerate(values.read(list)):

@@ -61,9 +61,7 @@ class Part(NamedTuple):
 
 
 def parts_of_pods(
-    containers: Sequence[Container],
-    sandboxes: Sequence[PodSandbox],
-    directories: PodDirectories,
+    containers: Sequence[Container], sandboxes: Sequence[PodSandbox], directories: PodDirectories
 ) -> Iterator[Part]:
     """The parts whose age counts.
 
@@ -88,9 +86,7 @@ def parts_of_pods(
 
 
 def nothing_has_begun(
-    before: PodDirectories,
-    now: PodDirectories | None,
-    containers: Sequence[Container],
+    before: PodDirectories, now: PodDirectories | None, containers: Sequence[Container]
 ) -> bool:
     """The last look. The kubelet makes the directories of a pod, and of each attempt of a
     container, before anything else of it: so a list of containers says nothing about what has begun
@@ -177,7 +173,7 @@ class _Wait(NamedTuple):
 
     uid: str
     seconds: float
-    unfinished: bool = False
+    unfinished: bool
 
 
 @dataclass(eq=False)
@@ -195,7 +191,7 @@ class PodStarts:
     clock: Clock
     hold_off_seconds: float
     part_ages: PartAges
-    urgent: Callable[[], bool] = lambda: False
+    urgent: Callable[[], bool]
     under_way: bool = False
     waiting_until: float = float("-inf")
 

@@ -50,7 +50,7 @@ class CheckpointSettings(NamedTuple):
 
     root: str
     min_age_seconds: float
-    keep: int = 1
+    keep: int
 
     @property
     def directories(self) -> tuple[str, ...]:

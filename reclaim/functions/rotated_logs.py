@@ -144,21 +144,22 @@ def _reason_to_keep(file: LogFile, newest: Collection[bytes], ages: Mapping[byte
 
     `ages`: seconds since each file of its directory was written, by name.
     """
+    name = file.name
     if file.problem:
         return file.problem
-    if _CURRENT.fullmatch(file.name) and file.plain:
+    if _CURRENT.fullmatch(name) and file.plain:
         return CURRENT
     if not file.stamp or not file.plain:
         return Reason.NOT_KUBELETS
-    if file.name.endswith(TEMPORARY):
-        return BEING_ROTATED if ages[file.name] < COMPRESSED_SECONDS else ""
+    if name.endswith(TEMPORARY):
+        return BEING_ROTATED if ages[name] < COMPRESSED_SECONDS else ""
     if file.stamp in newest:
         return "newest_rotated"
     # the kubelet has it open, so that unlinking it would free nothing
-    compressing = ages.get(temporary_of(file.name), COMPRESSED_SECONDS) < COMPRESSED_SECONDS
+    compressing = ages.get(temporary_of(name), COMPRESSED_SECONDS) < COMPRESSED_SECONDS
     # until the runtime has opened a new `N.log`
-    may_be_written = not file.name.endswith(COMPRESSED) and (
-        ages[file.name] < SETTLE_SECONDS or file.name.removesuffix(b"." + file.stamp) not in ages
+    may_be_written = not name.endswith(COMPRESSED) and (
+        ages[name] < SETTLE_SECONDS or name.removesuffix(b"." + file.stamp) not in ages
     )
     return BEING_ROTATED if compressing or may_be_written else ""
 

@@ -54,8 +54,8 @@ class Candidate(NamedTuple):
     id: str
     size_bytes: int
     unused_seconds: float
-    uses: int = 0
-    returned: int = 0
+    uses: int
+    returned: int
     layers: Mapping[str, int] | None = None
     superseded: int = 0
     counted_seconds: float = 0.0
@@ -109,7 +109,7 @@ class Holders:
         return sum(size for layer, size in layers.items() if self._count[layer] == 0)
 
 
-def freed_along(images: Sequence[Candidate], held: Collection[str] = ()) -> list[int]:
+def freed_along(images: Sequence[Candidate], held: Collection[str]) -> list[int]:
     """The bytes that each image frees if they go in this order.
 
     `held`: layers of images that stay.
@@ -118,23 +118,19 @@ def freed_along(images: Sequence[Candidate], held: Collection[str] = ()) -> list
     return [holders.remove(image.id) for image in images]
 
 
-def by_cost(
-    images: Iterable[Candidate], held: Collection[str] = (), need_bytes: int = 0
-) -> list[Candidate]:
+def by_cost(images: Iterable[Candidate], held: Collection[str], need_bytes: int) -> list[Candidate]:
     """All of these images in the order in which they go, whatever order they are given in. `held`:
     layers of images that stay. `need_bytes`: how much has to be freed; 0: not known."""
     given = tuple(images)
     holders = Holders(given, held)
-
-    def credit(image: Candidate) -> tuple[float, float, str]:
-        share = holders.share_of(image.id)
-        return (
-            (1 + PULL_BYTES / max(share, 1.0)) / image.needed_in_seconds,
+    order = sorted(
+        given,
+        key=lambda image: (
+            (1 + PULL_BYTES / max(holders.share_of(image.id), 1.0)) / image.needed_in_seconds,
             -image.unused_seconds,
             image.id,
-        )
-
-    order = sorted(given, key=credit)
+        ),
+    )
     needed = 0
     spare = -need_bytes
     while spare < 0 and needed < len(order):

@@ -140,7 +140,7 @@ def plan_maximum_age(
     *,
     now: float,
     started_at: float,
-    exact: bool = False,
+    exact: bool,
 ) -> Plan:
     """What is removed because its last use is longer ago than the maximum age (equal is
     not). All times are monotonic.
@@ -280,9 +280,8 @@ def _in_order(
     held = layers.held.union(*(layers.of_images.get(verdict.id, ()) for verdict in stays))
     is_by_cost = order is ImageOrder.COST
     superseded = _superseded(known.values()) if is_by_cost else {}
-
-    def candidate(image: Image, record: ImageRecord) -> Candidate:
-        return Candidate(
+    images = [
+        Candidate(
             id=image.id,
             size_bytes=image.size_bytes,
             unused_seconds=now - record.used_at,
@@ -292,8 +291,8 @@ def _in_order(
             superseded=superseded.get(image.id, 0),
             counted_seconds=now - record.uses_since,
         )
-
-    images = [candidate(*known[verdict.id][:2]) for verdict in verdicts if verdict.removed]
+        for image, record, *_ in (known[verdict.id] for verdict in verdicts if verdict.removed)
+    ]
     if is_by_cost:
         groups = groupby(images, lambda image: by_id[image.id].last_resort)
         images = [image for _, group in groups for image in by_cost(group, held, need_bytes)]
@@ -366,9 +365,7 @@ def decide_space(available: int | None, capacity: int, policy: ImageGCPolicy) ->
     )
 
 
-def not_enough_freed(
-    space: SpaceDecision, freed_bytes: int, *, says_usage: bool = True
-) -> GCEvent | None:
+def not_enough_freed(space: SpaceDecision, freed_bytes: int, says_usage: bool) -> GCEvent | None:
     """The event of a pass that freed this many nominal bytes; None if they are enough, or none were
     wanted. `says_usage`: as in the policy.
 

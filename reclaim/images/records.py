@@ -204,10 +204,11 @@ class ImageRecords:
                 self._removed_at = max(removed, self._removed_at)
 
     def _remember(self, image_id: str, record: ImageRecord) -> None:
-        self._gone.pop(image_id, None)  # so that it moves to the end
-        self._gone[image_id] = record
-        while len(self._gone) > MOST_GONE:
-            del self._gone[next(iter(self._gone))]
+        gone = self._gone
+        gone.pop(image_id, None)  # so that it moves to the end
+        gone[image_id] = record
+        while len(gone) > MOST_GONE:
+            del gone[next(iter(gone))]
 
     def _dated(self, entries: Sequence[Image], came: float | None, now: float) -> ImageRecord:
         """The record of a listed image, given all entries of its id.

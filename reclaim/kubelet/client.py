@@ -418,7 +418,7 @@ def _left(until: float) -> float:
     return left
 
 
-def client_context(*, verifies: bool) -> ssl.SSLContext:
+def client_context(verifies: bool) -> ssl.SSLContext:
     """For a connection by TLS 1.2 or later.
 
     `verifies`: whether the server's certificate and name are checked, by authorities that are still
@@ -445,7 +445,7 @@ def load_identity(context: ssl.SSLContext, certificate: str, key: str) -> None:
 
 def _context(endpoint: KubeletEndpoint) -> ssl.SSLContext:
     verifies = not (endpoint.insecure_skip_verify or endpoint.pinned_files)
-    context = client_context(verifies=verifies)
+    context = client_context(verifies)
     if verifies:
         with _usable("CA file", endpoint.ca_file):
             context.load_verify_locations(endpoint.ca_file)

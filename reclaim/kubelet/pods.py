@@ -180,11 +180,10 @@ class KubeletPods:
     def _list(self, ask: Callable[[], bytes], present: frozenset[str] | None) -> PodList | None:
         """The list; None if there is none, and `list_problem` says why."""
         if present is None:
-            why = (
+            self.list_problem = (
                 "the kubelet's directory of pods cannot be read, and its list alone does not say"
                 " which pods are gone"
             )
-            self.list_problem = why
             return None
         self._images = {uid: named for uid, named in self._images.items() if uid in present}
         asked_at = self.clock.monotonic()

@@ -42,7 +42,7 @@ RATE_LIMITED = "rejected by rate limit"
 EMBEDDED = (("volumes", "volumeSource"), ("ephemeralContainers", "ephemeralContainerCommon"))
 
 
-def list_pods(path: str, seconds: float, all_sources: bool = False) -> bytes:
+def list_pods(path: str, seconds: float, all_sources: bool) -> bytes:
     """The kubelet's pods as a v1 PodList in JSON, after at most `seconds`.
 
     `path`: of its socket. `all_sources`: whether this kubelet answers only with the pods of all

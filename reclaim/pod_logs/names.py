@@ -47,8 +47,8 @@ class LogPaths(NamedTuple):
     """The kubelet's `podLogsDir`, and the directory of its log symlinks. Both are absolute. Neither
     is followed if it is itself a symlink; symlinks above it are."""
 
-    pod_logs_dir: str = "/var/log/pods"
-    container_logs_dir: str = "/var/log/containers"
+    pod_logs_dir: str
+    container_logs_dir: str
 
 
 def _text(name: bytes) -> str:

@@ -172,9 +172,9 @@ class ProgramStage(Stage):
                 shown += f" (asked for its plan it {error})"
         elif self._dry_run:
             examine(program.path, program.user)
-        name = program.name
-        run = Verdict(PROGRAM, name, shown, Action.REMOVE, "in_table", rule=Rule.GUARD)
-        return Plan((run,))
+        return Plan(
+            (Verdict(PROGRAM, program.name, shown, Action.REMOVE, "in_table", rule=Rule.GUARD),)
+        )
 
     def check(self, _: Verdict) -> Ready:
         """Whether it may be started is checked at its start, on the very file that is started."""
@@ -225,12 +225,11 @@ class ProgramStage(Stage):
                 )
             hanging = None
             pressure = context.facts().pressure
-            wall = context.clock.wall()
             with opened_program(program.path) as file:
                 run = ProgramRun(
                     file.fileno(),
                     (*program.argv, *arguments),
-                    environment(pressure, seconds, wall, dry_run=self._dry_run),
+                    environment(pressure, seconds, context.clock.wall(), dry_run=self._dry_run),
                     user=program.user,
                     printed=printed,
                 )
@@ -605,13 +604,7 @@ def _verdict(verdict_id: str, number: int, line: bytes) -> Verdict:
             shown = _text_of(line[:LONGEST_WORDS])
             raise NoPlan(f"printed as line {number} {shown!r}; allowed is {OBJECT}")
     return Verdict(
-        PROGRAM_OBJECT,
-        verdict_id,
-        named,
-        Action.REMOVE,
-        "listed_by_program",
-        size,
-        rule=Rule.GUARD,
+        PROGRAM_OBJECT, verdict_id, named, Action.REMOVE, "listed_by_program", size, rule=Rule.GUARD
     )
 
 

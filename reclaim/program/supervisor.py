@@ -50,8 +50,7 @@ def main(news: int, file: int, user: str, *, argv: list[str]) -> None:
     if not program:
         _become(news, file, user, argv=argv)
     _tell(news, b"pid", program)
-    status = _watched(news, program)
-    _tell(news, b"ended", status)
+    _tell(news, b"ended", _watched(news, program))
     _signal_group(program, signal.SIGKILL)
     _end_children()
 
@@ -111,8 +110,7 @@ def _become(news: int, file: int, user: str, *, argv: list[str]) -> None:
         for each in (signal.SIGPIPE, signal.SIGXFSZ):  # the interpreter ignores these
             signal.signal(each, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        own = f"{os.geteuid()}:{os.getegid()}"
-        if user not in ("", own):
+        if user not in ("", f"{os.geteuid()}:{os.getegid()}"):
             uid, gid = map(int, user.split(":"))
             os.setgroups([])
             os.setregid(gid, gid)

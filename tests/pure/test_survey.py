@@ -103,6 +103,8 @@ NOTHING = Measured(
     kubelets=(),
     filesystems={},
     unseen=None,
+    caches=(),
+    frees={},
 )
 
 

@@ -271,7 +271,8 @@ def test_bytes_of_every_subvolume_are_attributed(subvolumes: Subvolumes) -> None
     log = subvolumes.logs / "default_web_uid-web" / "app" / "0.log"
     log.parent.mkdir(parents=True)
     log.write_bytes(os.urandom(24 * MIB))
-    places = Places(str(subvolumes.kubelet), str(subvolumes.logs), (str(subvolumes.images),))
+    store = str(subvolumes.images)
+    places = Places(str(subvolumes.kubelet), str(subvolumes.logs), (store,), caches=(), frees={})
     survey = DiskSurvey(subvolumes.observe, lambda: places, PodStates, lambda: None, SystemClock())
     with held_open(subvolumes.images / "gone.log", 12 * MIB) as pid:
         (found,) = survey.survey(subvolumes.observe(), ())

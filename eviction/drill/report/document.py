@@ -167,7 +167,7 @@ class DrillReportJson(Versioned):
         """The scenario's name, with `observed` if another component relieved the node."""
         return self.scenario if self.response == "reclaimd" else f"{self.scenario}, {self.response}"
 
-    def series(self, filesystem: str, *, inodes: bool) -> list[tuple[float, float]]:
+    def series(self, filesystem: str, inodes: bool) -> list[tuple[float, float]]:
         """What was available on one filesystem, as (seconds, bytes or inodes)."""
         unit = "inodes_free" if inodes else "available_bytes"
         first = self.filesystems[0].name == filesystem

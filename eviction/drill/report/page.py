@@ -9,8 +9,6 @@ skipped. Source of the format: the schema that Jenkins' JUnit plugin reads (`tes
 `failure`, `skipped`).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -184,15 +182,15 @@ def timeline(report: DrillReportJson) -> list[tuple[str, str]]:
             if inodes:
                 total = f"{filesystem.inodes_total} inodes"
                 what = f"inodes free on {', '.join(filesystem.roles)} (of {total})"
-            lines = {"a": report.series(filesystem.name, inodes=inodes)}
-            marks = _marks_of(report, filesystem.name, inodes=inodes)
+            lines = {"a": report.series(filesystem.name, inodes)}
+            marks = _marks_of(report, filesystem.name, inodes)
             drawing = chart_svg(what, report.ended_seconds, lines, marks=marks, inodes=inodes)
             drawings.append((what, drawing))
     name = "what happened"
     return [*drawings, (name, lanes_svg(name, report.ended_seconds, _lanes(report)))]
 
 
-def _marks_of(report: DrillReportJson, filesystem: str, *, inodes: bool) -> list[MarkLine]:
+def _marks_of(report: DrillReportJson, filesystem: str, inodes: bool) -> "list[MarkLine]":
     """The horizontal lines of a chart: one for each amount that is a mark, or ends pressure."""
     lines: dict[tuple[int, str], MarkLine] = {}
     releases = []
@@ -201,16 +199,16 @@ def _marks_of(report: DrillReportJson, filesystem: str, *, inodes: bool) -> list
             continue
         name, _, _ = mark.signal.partition(".")
         style = "mark" if mark.grace_seconds == 0 else "soft-mark"
-        label = f"{name} {mark_text(mark)} = {_amount(mark.effective, inodes=inodes)}"
+        label = f"{name} {mark_text(mark)} = {_amount(mark.effective, inodes)}"
         lines.setdefault((mark.effective, style), MarkLine(label, mark.effective, style))
         releases.append(mark.effective_with_min_reclaim or 0)
     for amount in sorted(set(releases) - {amount for amount, _ in lines}):
-        label = f"relieved at {_amount(amount, inodes=inodes)}"
+        label = f"relieved at {_amount(amount, inodes)}"
         lines[amount, "soft"] = MarkLine(label, amount, "soft")
     return list(lines.values())
 
 
-def _lanes(report: DrillReportJson) -> list[Lane]:
+def _lanes(report: DrillReportJson) -> "list[Lane]":
     """Pressures, faults, conditions, removals and pods that ended.
 
     What another component reports is not known: only our own condition has a lane although it was
@@ -279,7 +277,7 @@ def chart_svg(
     ended: float,
     lines: Mapping[str, Sequence[tuple[float, float]]],
     *,
-    marks: Sequence[MarkLine] = (),
+    marks: Sequence[MarkLine],
     inodes: bool = False,
 ) -> str:
     """Amounts over time, from 0 to `ended` (seconds), as an `<svg>` element.
@@ -300,7 +298,7 @@ def chart_svg(
     parts: list[str] = []
     for number in range(round(top / step) + 1):
         height = y(number * step)
-        label = _amount(round(number * step), inodes=inodes)
+        label = _amount(round(number * step), inodes)
         parts.append(_across(height, "grid"))
         parts.append(_text(LEFT - GAP, height + 4, label, style="soft end"))
     parts += _time_axis(ended, FLOOR)
@@ -334,7 +332,7 @@ def _total(events: Sequence[Event]) -> str:
     return format_duration(lasted) if lasted else str(len(events) or "none")
 
 
-def _amount(amount: int, *, inodes: bool) -> str:
+def _amount(amount: int, inodes: bool) -> str:
     return str(amount) if inodes else format_bytes(amount).replace(".0", "")
 
 

@@ -128,7 +128,7 @@ def test_the_first_mount_point_of_each_list_counts_and_each_path_once(
     images: str, containers: str, imagefs: str | None, containerfs: str | None
 ) -> None:
     """Without a container filesystem of its own the writable layers are where the images are."""
-    found = paths_of_node("/k", images.split(","), containers.split(","))
+    found = paths_of_node("/k", images.split(","), containers.split(","), own={})
     assert found == FilesystemPaths("/k", imagefs, containerfs)
     assert found.distinct() == {"/k", imagefs, containerfs} - {None}
 
