@@ -241,7 +241,8 @@ class Node(NodeView):
         return located.problem or None
 
     def _located(self) -> Located:
-        return Located(self.summary.paths, super().locate() or "", self.pods_problem)
+        problem = super().locate()  # which fills the summary
+        return Located(self.summary.paths, problem or "", self.pods_problem)
 
     def look(self) -> tuple[SignalObservations, Decision]:
         """Observes the node and decides."""
