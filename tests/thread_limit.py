@@ -22,7 +22,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pytest
@@ -54,12 +53,7 @@ class ThreadLimit:
         (self._group / "cgroup.procs").write_text(str(self._pid))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         with contextlib.suppress(ProcessLookupError):  # the process has ended
             self.lift()
         if self._group is None or self._home is None:

@@ -27,7 +27,6 @@ import struct
 import threading
 from collections import Counter
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pytest
@@ -102,12 +101,7 @@ class SilentFilesystem:
         self._server.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.abort()
 
     def abort(self) -> None:
