@@ -64,6 +64,8 @@ STAGE_VARIES = (
     (r"\bwatch\b", "interval"),
     (r"missing \d+ of", "missing BYTES of"),
     (r"process \d+", "process PID"),
+    # a runtime to which another connection was made is asked for its version first
+    (r"(ListImages|Version)(?= failed with PERMISSION_DENIED)", "METHOD"),
     *VARIES,
     (r"\n  \d+(?=\n)", "\n  SIZE"),
     (r"\b\d+\.\d(?=  TIME)", "SECONDS"),
