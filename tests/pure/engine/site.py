@@ -414,7 +414,7 @@ class Site:
                 self.serves(program, name="Program")
                 about = Signal.NODEFS_AVAILABLE
                 self.begin(signal=about, extent=Extent.ALL, row=("Program",))
-            case ["btrfs" | "ext4" as kind]:
+            case ["btrfs" | "ext4" | "xfs" as kind]:
                 self.engine.filesystem_type = kind
             case ["problem", *what]:
                 self.engine.problem = " ".join(what)
