@@ -1,7 +1,7 @@
 """What each rule of thumb of the engine brings: the engine with and without it, in
 turns, on a real containerd.
 
-    python -m tests.lab.bench ablate [RULE …] [--disk large] [--filesystem ext4] [--rate 100]
+    python -m tests.lab.bench ablate [RULE …] [--disk large|slow] [--filesystem ext4] [--rate 100]
                                      [--runs 20] [--to FILE]
 
 With `RECLAIMD_BESIDE=/path/to/the/other/bin/reclaimd` another version takes its turn, too: on a
@@ -34,7 +34,16 @@ from typing import Any
 
 from eviction.wording.explain import table
 from tests.lab.bench.measure import Effort, effort_of, figure
-from tests.lab.bench.ring import NOBODY, SCENES, WITH_HINT, Fought, Ring, StartResponder, ring
+from tests.lab.bench.ring import (
+    NOBODY,
+    SCENES,
+    THROTTLE,
+    WITH_HINT,
+    Fought,
+    Ring,
+    StartResponder,
+    ring,
+)
 from tests.lab.bench.without import find
 from tests.real_node.conftest import CONTAINERD_TOOLS, what_is_missing
 from tests.real_node.crio import crio_tools
@@ -96,13 +105,17 @@ def main(arguments: Sequence[str]) -> int:
     """Fills, prints. Returns 1 where no real node can be built, 2 for what is not known."""
     effort = effort_of()
     asked = _parser(effort).parse_args(arguments)
-    if asked.runs and (missing := what_is_missing(RUNTIMES[asked.runtime])):
+    scene = SCENES[asked.disk](effort)
+    missing = what_is_missing(RUNTIMES[asked.runtime])
+    if scene.write_mib and not THROTTLE.exists():
+        missing = f"a slow disk needs {THROTTLE}"
+    if asked.runs and missing:
         print(missing, file=sys.stderr)
         return 1
     _check(asked.rules or ARMS)
     fills: list[dict[str, Any]] = json.loads(asked.to.read_text()) if asked.to.exists() else []
     for filesystem in (asked.filesystem or FILESYSTEMS) if asked.runs else ():
-        with ring(filesystem, SCENES[asked.disk](effort), asked.runtime) as on:
+        with ring(filesystem, scene, asked.runtime) as on:
             for fill in _fills(on, filesystem, asked):
                 print(_line(fill), file=sys.stderr)
                 fills.append(fill)
@@ -126,7 +139,12 @@ def _parser(effort: Effort) -> argparse.ArgumentParser:
         default="containerd",
         help="crio needs CRIO=/path/crio, pinns beside it",
     )
-    parser.add_argument("--disk", choices=SCENES, default="small", help="6 or 40 GiB (small)")
+    parser.add_argument(
+        "--disk",
+        choices=SCENES,
+        default="small",
+        help="6 or 40 GiB, or one that writes 200 MiB/s (small)",
+    )
     parser.add_argument(
         "--writers", type=int, default=0, help="others on the same disk, 100 MiB/s each (0)"
     )

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,6 +47,8 @@ IMPORTED_AT_ONCE = 3
 ON_DISK = 2  # containerd keeps what it imported and what it unpacked
 APP = "reclaimd.test/app:1"
 UNUSED = "reclaimd.test/unused"
+THROTTLE = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
+"""cgroup v1: how many bytes a second a device writes at most, by its number; 0: no bound."""
 WITH_HINT = "xfs-hint"
 """XFS whose files are allocated in units of 1 MiB (`reclaimd xfs-hint`)."""
 
@@ -55,7 +57,8 @@ WITH_HINT = "xfs-hint"
 class Scene:
     """A disk, what can be reclaimed on it, and a fill. `image_bytes`: that each image holds there.
     `before_bytes`: from its beginning to our mark; 0: what it writes in a second. `below_bytes`:
-    how far below our mark it ends without relief."""
+    how far below our mark it ends without relief. `write_mib`: what the disk writes a second at
+    most; 0: as much as it can."""
 
     disk_bytes: int
     images: int
@@ -63,6 +66,7 @@ class Scene:
     dead: int
     before_bytes: int
     below_bytes: int
+    write_mib: int = 0
 
     def headroom(self, rate_mib: int) -> int:
         """From the beginning of a fill to our mark, in bytes."""
@@ -82,7 +86,13 @@ def large(effort: Effort) -> Scene:
     return Scene(40 * GIB, 40, 128 * MIB, min(effort.dead, 50), 3 * GIB, 2300 * MIB)
 
 
-SCENES = {"small": small, "large": large}
+def slow(effort: Effort) -> Scene:
+    """The same on a disk that writes 200 MiB a second, as many of a cloud do: a faster fill waits
+    in the page cache."""
+    return replace(large(effort), write_mib=200)
+
+
+SCENES = {"small": small, "large": large, "slow": slow}
 
 
 class Responder(Protocol):
@@ -263,7 +273,11 @@ class Ring:
         images, containers = len(crowd.unused()), len(crowd.containers())
         configuration = self._configuration(dict(without_fields or {}))
         try:
-            with other_writers(disk / "others", writers) as others, start(configuration) as who:
+            with (
+                _throttled(node, self._scene.write_mib),
+                other_writers(disk / "others", writers) as others,
+                start(configuration) as who,
+            ):
                 time.sleep(SETTLED_SECONDS)
                 most = headroom + self._scene.below_bytes
                 filling = fill_bytes(disk / "fill", 0, rate_mib * MIB, most_bytes=most)
@@ -312,6 +326,23 @@ class Ring:
             "holdOffAfterStart": "0s",
         }
         return str(write_configuration(path / "reclaimd.yaml", **{**usual, **fields}))
+
+
+@contextmanager
+def _throttled(node: RealNode, mib: int) -> Iterator[None]:
+    """The node's disk writes at most so many MiB a second; 0: as much as it can."""
+    (device,) = loop_devices_of(node.filesystem.image)
+    number = os.stat(device).st_rdev
+
+    def allow(most_mib: int) -> None:
+        if mib:
+            THROTTLE.write_text(f"{os.major(number)}:{os.minor(number)} {most_mib * MIB}\n")
+
+    allow(mib)
+    try:
+        yield
+    finally:
+        allow(0)
 
 
 def _wait_until_quiet(who: Responder) -> None:
