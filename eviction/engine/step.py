@@ -83,8 +83,6 @@ LOOK_PATIENCE_SECONDS = 0.05  # a filesystem that answers later is decided about
 SLOW_SECONDS = 10.0  # what makes no progress for longer is announced
 # a mark is near that a fill reaches within this time; what waits longer, the kernel writes itself
 NEAR_SECONDS = 30.0
-# an fsync there waits for what others wrote, too (data=ordered, ext4(5)); on XFS for its own file
-WAITS_FOR_OTHERS = ("ext3", "ext4")
 WRITEBACK_PAUSE_SECONDS = 0.1  # so each has little to write, and no removal waits long for one
 KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kubelet.go`
 
@@ -710,9 +708,9 @@ def runtime_asked(world: World) -> World:
 
 
 def written_back(world: World) -> World:
-    """What waits to be written is written back while a fill nears a mark, where the runtime's fsync
-    at a removal would wait for it. One begins soon after the last one has ended, so it has little
-    to do."""
+    """What waits to be written is written back while a fill nears a mark: the runtime's fsync at a
+    removal waits for it. One begins soon after the last one has ended, so it has little to do. Not
+    on XFS, where an fsync does not wait for what others wrote, but for this."""
     if world.removes_nothing or world.look is not None:  # the look may show something else
         return world
     headrooms = nearing(
@@ -725,7 +723,7 @@ def written_back(world: World) -> World:
     near = {
         headroom.filesystem.device_id: headroom
         for headroom in headrooms
-        if headroom.filesystem.type in WAITS_FOR_OTHERS
+        if headroom.filesystem.type != "xfs"
     }
     # those of other filesystems are forgotten once they have ended
     writebacks = {

@@ -110,7 +110,7 @@ class Sampler:
             self._reads -= 1
             there = daemon.machine.disks[self._path]
             reading = Reading(there.stats(began), there.device, tuple(self._polls))
-            identity = FilesystemIdentity(self._path, there.device, type="ext4")
+            identity = FilesystemIdentity(self._path, there.device)
             daemon.post(Sampled(Sample(self._path, began, reading, identity)))
 
         clock.at(ends, read)
