@@ -41,6 +41,7 @@ from tests.lab.bench.ring import (
     WITH_HINT,
     Fought,
     Ring,
+    Scene,
     StartResponder,
     ring,
 )
@@ -106,10 +107,7 @@ def main(arguments: Sequence[str]) -> int:
     effort = effort_of()
     asked = _parser(effort).parse_args(arguments)
     scene = SCENES[asked.disk](effort)
-    missing = what_is_missing(RUNTIMES[asked.runtime])
-    if scene.write_mib and not THROTTLE.exists():
-        missing = f"a slow disk needs {THROTTLE}"
-    if asked.runs and missing:
+    if asked.runs and (missing := _missing(asked.runtime, scene)):
         print(missing, file=sys.stderr)
         return 1
     _check(asked.rules or ARMS)
@@ -156,6 +154,13 @@ def _parser(effort: Effort) -> argparse.ArgumentParser:
     )
     parser.add_argument("--to", type=Path, default=REPORT, help=f"where the values go ({REPORT})")
     return parser
+
+
+def _missing(runtime: str, scene: Scene) -> str | None:
+    """What this machine lacks for such fills."""
+    if scene.write_mib and not THROTTLE.exists():
+        return f"a slow disk needs {THROTTLE}"
+    return what_is_missing(RUNTIMES[runtime])
 
 
 def _known(names: str) -> str:
@@ -310,6 +315,25 @@ def sentence(fills: Sequence[Mapping[str, Any]]) -> str:
         f" byte after {figure(min(first))} to {figure(max(first))} ms, median"
         f" {figure(statistics.median(first))} ms."
     )
+    return _item(text)
+
+
+def slow_sentence(fills: Sequence[Mapping[str, Any]]) -> str:
+    """The same of a slow disk."""
+    found = [fill for fill in fills if fill["without"] == NOTHING]
+    rates = " or ".join(map(str, sorted({fill["rate"] for fill in found})))
+    below = ", ".join(
+        f"{_below(here)} of {len(here)} on {filesystem}"
+        for filesystem in dict.fromkeys(fill["filesystem"] for fill in found)
+        for here in ([fill for fill in found if fill["filesystem"] == filesystem],)
+    )
+    return _item(
+        f"* The same file at {rates} MiB/s on a disk that writes 200 MiB/s"
+        f" ({max(fill['date'] for fill in found)}): fills that came below the kubelet's mark: {below}."
+    )
+
+
+def _item(text: str) -> str:
     return "\n".join(textwrap.wrap(text, 120, subsequent_indent="  ")) + "\n"
 
 

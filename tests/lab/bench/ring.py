@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
 from pathlib import Path
@@ -267,14 +267,14 @@ class Ring:
         crowd.complete()
         ours = self.mark
         kubelets, goal = (self._capacity * percent // 100 for percent in (KUBELETS_MARK, GOAL))
-        headroom = self._scene.headroom(rate_mib)
+        headroom, most_mib = self._scene.headroom(rate_mib), self._scene.write_mib
         fill_bytes(disk / "ballast", ours + headroom, fast=True).wait(60.0)
         run_tool("sync", "-f", disk)
         images, containers = len(crowd.unused()), len(crowd.containers())
         configuration = self._configuration(dict(without_fields or {}))
         try:
             with (
-                _throttled(node, self._scene.write_mib),
+                _throttled(node, most_mib) if most_mib else nullcontext(),
                 other_writers(disk / "others", writers) as others,
                 start(configuration) as who,
             ):
@@ -330,19 +330,15 @@ class Ring:
 
 @contextmanager
 def _throttled(node: RealNode, mib: int) -> Iterator[None]:
-    """The node's disk writes at most so many MiB a second; 0: as much as it can."""
+    """The node's disk writes at most so many MiB a second."""
     (device,) = loop_devices_of(node.filesystem.image)
     number = os.stat(device).st_rdev
-
-    def allow(most_mib: int) -> None:
-        if mib:
-            THROTTLE.write_text(f"{os.major(number)}:{os.minor(number)} {most_mib * MIB}\n")
-
-    allow(mib)
+    device_id = f"{os.major(number)}:{os.minor(number)}"
+    THROTTLE.write_text(f"{device_id} {mib * MIB}\n")
     try:
         yield
     finally:
-        allow(0)
+        THROTTLE.write_text(f"{device_id} 0\n")
 
 
 def _wait_until_quiet(who: Responder) -> None:
