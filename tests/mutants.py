@@ -2,9 +2,10 @@
 
     python -m tests.mutants [--count 300] [--seed 1] [--only PATH …] [--seconds 240] [--to FILE]
 
-A mutant is one change of the syntax tree (`KINDS`) at a place that the seed chooses, in a copy of
-the repository. First the tests that import the changed module run, then whole rings, until one
-fails or the time of a mutant is over. What survives is to be judged by hand: either a test is
+A mutant is one change of the syntax tree (`mistakes`) at a place that the seed chooses, in a copy
+of the repository. First the tests that reach the changed line run, by `.coverage`, if `make
+coverage` has left that; then those that import its module, then whole rings, until one fails or
+the time of a mutant is over. What survives is to be judged by hand: either a test is
 missing, or nothing that anybody could see has changed. `--to` keeps what was found, and goes on
 where it ended. `tests.broken_rules` breaks guards that have a name.
 """
@@ -22,6 +23,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from coverage import CoverageData
 
 from tests.broken_rules import Noticed, noticed, tell
 from tests.repository import ROOT
@@ -177,11 +180,28 @@ def _imports() -> dict[str, set[str]]:
     }
 
 
+def reaching(mutant: Mutant) -> list[str]:
+    """The tests in whose own process its line runs, those of pure rings first; none if nothing has
+    measured that."""
+    by_line = _reached().contexts_by_lineno(str(ROOT / mutant.file))
+    tests = {name.partition("|")[0] for name in by_line.get(mutant.line, ()) if "::" in name}
+    return sorted(tests, key=lambda test: (not test.startswith("tests/pure"), test))
+
+
+@functools.cache
+def _reached() -> CoverageData:
+    """What the last `make coverage` has measured."""
+    data = CoverageData(str(ROOT / ".coverage"))
+    data.read()
+    return data
+
+
 def tried(mutant: Mutant, seconds: float) -> Noticed:
-    """Makes the change in a copy; the tests that import its module come first."""
+    """Makes the change in a copy; the tests that reach it or import its module come first."""
     text = (ROOT / mutant.file).read_bytes()
     changed = text[: mutant.start] + mutant.new.encode() + text[mutant.end :]
-    return noticed(mutant.file, changed, (importers(mutant.file), *RINGS), seconds)
+    tests = (reaching(mutant), importers(mutant.file), *RINGS)
+    return noticed(mutant.file, changed, tests, seconds)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -196,7 +216,7 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     wanted = chosen(asked.count, asked.seed, asked.only)
     changes = {each.name: partial(tried, each, asked.seconds) for each in wanted}
-    return 2 if tell(changes, RINGS, asked.to) == 2 else 0
+    return 2 if tell(changes, asked.to) == 2 else 0
 
 
 if __name__ == "__main__":

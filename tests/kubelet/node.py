@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.kubelet.api import Api
+from tests.kubelet.api import Api, Fields
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import (
     CONTAINER_LOG_LINKS,
@@ -28,7 +28,7 @@ from tests.kubelet.kubelet import (
 from tests.real_node.containerd import Containerd
 from tests.real_node.crio import Crio, crio_program
 from tests.real_node.loopfs import LoopFilesystem
-from tests.real_node.oci import BASE, Image, ImageTar, random_layer, write_image, write_images
+from tests.real_node.oci import BASE, Image, ImageTar, numbered, write_image, write_images
 from tests.real_node.runtime import SANDBOX_IMAGE, ContainerRuntime
 from tests.reclaimd_process import answer, reclaimd, write_configuration
 
@@ -83,13 +83,13 @@ class KubeletNode:
         self.import_images(images)
         time.sleep(1.1 * IMAGE_AGE_SECONDS)
 
-    def create(self, pod: dict[str, Any], *phases: str) -> None:
+    def create(self, pod: Fields, *phases: str) -> None:
         """Makes a pod, and waits until it is in one of these phases, if any. TimeoutError."""
         self.api.create(PODS, pod)
         if phases:
             self.wait_for_phase(pod["metadata"]["name"], *phases)
 
-    def create_all(self, phase: str, *pods: dict[str, Any]) -> None:
+    def create_all(self, phase: str, *pods: Fields) -> None:
         """Makes pods, and waits until each is in this phase. TimeoutError."""
         for pod in pods:
             self.create(pod)
@@ -136,7 +136,7 @@ class KubeletNode:
         token = service_account(self, *resources)
         return Api(self.kubelet.endpoint, self.plane.authority.certificate, token)
 
-    def reclaimd_fields(self) -> dict[str, Any]:
+    def reclaimd_fields(self) -> Fields:
         """The fields of a configuration of reclaimd for this node; no credentials."""
         return {
             "kubeletConfig": str(self.kubelet.configuration),
@@ -166,23 +166,20 @@ def pod_of(container: Any) -> str:
     return str(container.labels.get("io.kubernetes.pod.name", ""))
 
 
-def containers_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
+def containers_of(pod: Fields) -> list[Fields]:
     """The statuses of a pod's containers, init containers first."""
     status = pod["status"]
     return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
 
 
-def restarts(pod: dict[str, Any]) -> int:
+def restarts(pod: Fields) -> int:
     """How often containers of a pod have been started again."""
     return sum(each["restartCount"] for each in containers_of(pod))
 
 
 def unused(count: int, size_bytes: int, first: int = 0) -> list[Image]:
     """Images that nobody uses, `reclaimd.test/unused:0` and so on."""
-    return [
-        Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, size_bytes)))
-        for number in range(first, first + count)
-    ]
+    return numbered("reclaimd.test/unused:{}", count, size_bytes, BASE, first=first)
 
 
 # ---- who may ask
@@ -226,7 +223,7 @@ def allow_get(
     return take_back
 
 
-def token_fields(node: KubeletNode, *resources: str) -> dict[str, Any]:
+def token_fields(node: KubeletNode, *resources: str) -> Fields:
     """The fields of a configuration of reclaimd that asks the kubelet as a new service account,
     which may `get` these resources."""
     file = node.disk.parent / f"token-{secrets.token_hex(4)}"
@@ -235,14 +232,14 @@ def token_fields(node: KubeletNode, *resources: str) -> dict[str, Any]:
     return {**endpoint_fields(node), "kubeletTokenFile": str(file)}
 
 
-def certificate_fields(node: KubeletNode, name: str, group: str) -> dict[str, Any]:
+def certificate_fields(node: KubeletNode, name: str, group: str) -> Fields:
     """The same, with a new client certificate of this name and group."""
     certificate, key = node.plane.authority.sign(name, group)
     files = {"kubeletCertificateFile": str(certificate), "kubeletKeyFile": str(key)}
     return {**endpoint_fields(node), **files}
 
 
-def kubelet_fields(node: KubeletNode) -> dict[str, Any]:
+def kubelet_fields(node: KubeletNode) -> Fields:
     """The same, with whatever is allowed to: for tests that are not about the access."""
     return token_fields(node, "nodes/pods", "nodes/proxy")
 

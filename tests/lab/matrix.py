@@ -37,6 +37,7 @@ from typing import Any
 from tests import own_machine
 from tests.kubelet.control_plane import ControlPlane, program, what_is_missing
 from tests.kubelet.node import DEFAULTS
+from tests.lab.bench.measure import commit
 from tests.lab.duel import (
     IMAGES,
     MARGIN_PERCENT,
@@ -50,9 +51,7 @@ from tests.lab.matrix_page import MEASURED, Recorded, cell, read_all, table
 from tests.real_node.crio import crio_program
 from tests.real_node.loopfs import MAKE, run_tool
 from tests.real_node.oci import ImageTar, write_images
-from tests.repository import ROOT
 
-PRODUCT = ("signals", "reclaim", "eviction")
 LONGEST_SECONDS = 900.0  # of a run
 say = partial(print, flush=True)
 RATE_MIB = 100
@@ -194,17 +193,6 @@ def version_of(path: str | Path) -> str:
     if (found := re.search(r"\d+\.\d+\.\d+(-(alpha|beta|rc)[.\d]+)?", told)) is None:
         raise ValueError(f"{path} --version: {told.strip()!r}: no version in it")
     return found[0]
-
-
-def commit() -> str:
-    """The last commit that changed the code of reclaimd, with `-changed` if
-    what runs differs from that.
-    """
-    head = run_tool(
-        "git", "-C", str(ROOT), "log", "-1", "--format=%h", "--abbrev=8", "--", *PRODUCT
-    ).strip()
-    changed = run_tool("git", "-C", str(ROOT), "status", "--porcelain", "--", *PRODUCT).strip()
-    return f"{head}-changed" if changed else head
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -9,7 +9,6 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -21,7 +20,7 @@ from tests.real_node.crio import Crio, crio_program
 from tests.real_node.loopfs import MIB, LoopFilesystem, run_tool
 from tests.real_node.oci import BASE, MANIFEST_TYPE, Image, random_layer
 from tests.real_node.runtime import SANDBOX_IMAGE
-from tests.real_node.steps import ALL, configure, plan, reclaim, shares, verdict_on
+from tests.real_node.steps import ALL, Fields, configure, plan, reclaim, shares, verdict_on
 from tests.sockets.kubelet_server import KubeletServer, pod_list
 from tests.sockets.kubelet_server import answer as of_kubelet
 
@@ -87,7 +86,7 @@ class CrioNode:
         given = {"imageMinimumGCAge": "0s", "podLogsDir": logs, **fields}
         return configure(self._directory, self.node, **given)
 
-    def reclaim(self, **fields: object) -> dict[str, dict[str, Any]]:
+    def reclaim(self, **fields: object) -> dict[str, Fields]:
         """Removes every unused image; the outcomes by id."""
         record = reclaim(self.file(**fields), "--standalone", *ALL)
         return {each["id"]: dict(each) for each in (*record["removals"], *record["kept"])}

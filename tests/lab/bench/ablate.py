@@ -22,7 +22,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import textwrap
 import time
@@ -33,13 +32,12 @@ from pathlib import Path
 from typing import Any
 
 from eviction.wording.explain import table
-from tests.lab.bench.measure import Effort, effort_of, figure
+from tests.lab.bench.measure import Effort, commit, effort_of, figure
 from tests.lab.bench.ring import NOBODY, SCENES, WITH_HINT, Fought, Ring, StartResponder, ring
 from tests.lab.bench.without import find
 from tests.real_node.conftest import CONTAINERD_TOOLS, what_is_missing
 from tests.real_node.crio import crio_tools
 from tests.reclaimd_process import Daemon
-from tests.repository import ROOT
 
 FILESYSTEMS = ("ext4", "xfs")
 ALL_FILESYSTEMS = (*FILESYSTEMS, WITH_HINT, "btrfs")
@@ -164,7 +162,7 @@ def _fills(on: Ring, filesystem: str, asked: argparse.Namespace) -> Iterator[dic
     """All arms at all rates; another arm is the first one of each round."""
     arms = list(_arms(filesystem, asked.rules))
     rates = asked.rate or effort_of().rates
-    engine = _engine()
+    engine = commit()
     for number in range(asked.runs):
         first = number * max(len(arms) // 3, 1) % len(arms)
         for rate in rates:
@@ -233,23 +231,6 @@ def known_to_both(configuration: str) -> str:
         json.dumps({name: value for name, value in fields.items() if name not in NEWER_FIELDS})
     )
     return configuration
-
-
-def _engine() -> str:
-    """The last commit that has changed the product."""
-    command = [
-        "git",
-        "-C",
-        str(ROOT),
-        "log",
-        "-1",
-        "--format=%h",
-        "--",
-        "signals",
-        "reclaim",
-        "eviction",
-    ]
-    return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
 
 
 def _line(fill: Mapping[str, Any]) -> str:

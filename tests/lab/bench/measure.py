@@ -7,11 +7,15 @@ from __future__ import annotations
 import os
 import re
 import statistics
+import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.repository import ROOT
+
 MIB = 1 << 20
+PRODUCT = ("signals", "reclaim", "eviction")
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,18 @@ def put(page: Path, pattern: str, text: str) -> None:
     if not replaced:
         raise ValueError(f"{page}: nothing in it is like {pattern!r}")
     page.write_text(whole)
+
+
+def commit() -> str:
+    """The last commit that has changed the product, with `-changed` if what runs differs from that;
+    empty without git."""
+    asked = ("log -1 --format=%h --abbrev=8", "status --porcelain")
+    commands = [["git", "-C", str(ROOT), *words.split(), "--", *PRODUCT] for words in asked]
+    head, changed = (
+        subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
+        for command in commands
+    )
+    return f"{head}-changed" if changed else head
 
 
 @dataclass(frozen=True)
