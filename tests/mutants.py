@@ -3,9 +3,9 @@
     python -m tests.mutants [--count 300] [--seed 1] [--only PATH …] [--seconds 240] [--to FILE]
 
 A mutant is one change of the syntax tree (`mistakes`) at a place that the seed chooses, in a copy
-of the repository. First the tests that reach the changed line run, by `.coverage`, if `make
-coverage` has left that; then those that import its module, then whole rings, until one fails or
-the time of a mutant is over. What survives is to be judged by hand: either a test is
+of the repository. First the tests that reach the changed line run, if `pytest --cov
+--cov-context=test` has written to `.coverage` which they are; then those that import its module,
+then whole rings, until one fails or the time of a mutant is over. What survives is to be judged by hand: either a test is
 missing, or nothing that anybody could see has changed. `--to` keeps what was found, and goes on
 where it ended. `tests.broken_rules` breaks guards that have a name.
 """
@@ -181,8 +181,7 @@ def _imports() -> dict[str, set[str]]:
 
 
 def reaching(mutant: Mutant) -> list[str]:
-    """The tests in whose own process its line runs, those of pure rings first; none if nothing has
-    measured that."""
+    """The tests in whose own process its line runs, as measured, those of pure rings first."""
     by_line = _reached().contexts_by_lineno(str(ROOT / mutant.file))
     tests = {name.partition("|")[0] for name in by_line.get(mutant.line, ()) if "::" in name}
     return sorted(tests, key=lambda test: (not test.startswith("tests/pure"), test))
@@ -190,7 +189,7 @@ def reaching(mutant: Mutant) -> list[str]:
 
 @functools.cache
 def _reached() -> CoverageData:
-    """What the last `make coverage` has measured."""
+    """What a run of the tests has measured; nothing if none has."""
     data = CoverageData(str(ROOT / ".coverage"))
     data.read()
     return data

@@ -8,7 +8,6 @@ bindings are of the cluster, which all nodes share, so each has a name of its ow
 from __future__ import annotations
 
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,8 +27,8 @@ from tests.kubelet.kubelet import (
 from tests.real_node.containerd import Containerd
 from tests.real_node.crio import Crio, crio_program
 from tests.real_node.loopfs import LoopFilesystem
-from tests.real_node.oci import BASE, Image, ImageTar, numbered, write_image, write_images
-from tests.real_node.runtime import SANDBOX_IMAGE, ContainerRuntime
+from tests.real_node.oci import BASE, Image, ImageTar, numbered
+from tests.real_node.runtime import ContainerRuntime
 from tests.reclaimd_process import answer, reclaimd, write_configuration
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -54,7 +53,6 @@ class KubeletNode:
     runtime: ContainerRuntime
     kubelet: Kubelet
     plane: ControlPlane
-    sandbox_image_id: str
     image_filesystem: LoopFilesystem | None = None
 
     @property
@@ -74,9 +72,7 @@ class KubeletNode:
         """
         if tars := [each for each in images if isinstance(each, ImageTar)]:
             return self.runtime.import_images(tars, keep=True)
-        with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
-            recipes = [each for each in images if isinstance(each, Image)]
-            return self.runtime.import_images(write_images(recipes, Path(outside)))
+        return self.runtime.bring(*(each for each in images if isinstance(each, Image)))
 
     def import_removable(self, images: Sequence[Image]) -> None:
         """Brings images in that nobody uses, and waits until they are old enough to go."""
@@ -285,8 +281,6 @@ def kubelet_node(
             Containerd(root) if crio is None else Crio(root, crio, images_alone)
         )
         stack.enter_context(runtime)
-        with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
-            pause = runtime.import_image(write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside)))
         if crio is not None:
             stack.enter_context(found_by_cadvisor(runtime))
         kubelet = Kubelet(
@@ -302,7 +296,7 @@ def kubelet_node(
         stack.callback(kubelet.close)
         stack.callback(runtime.remove_pods, 20.0)
         stack.callback(kubelet.stop)
-        node = KubeletNode(filesystem, runtime, kubelet, plane, pause, image_filesystem)
+        node = KubeletNode(filesystem, runtime, kubelet, plane, image_filesystem)
         stack.callback(_forget, plane.api)
         if images:
             node.import_images(images)

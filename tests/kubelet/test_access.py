@@ -401,13 +401,13 @@ class PulledNode:
 
 
 @pytest.fixture
-def pulled(make_node: NodeMaker) -> Iterator[PulledNode]:
+def pulled(make_node: NodeMaker, tmp_path: Path) -> Iterator[PulledNode]:
     """`serves` and `went` are pulled, `side` is side-loaded, and all three run; nobody
     uses the imported `spare`.
     """
     if kubelet_version() < (1, 35):
         pytest.skip(f"kubelet {kubelet_version()} keeps no records of pulls: that is since 1.35")
-    with Registry() as registry:
+    with Registry(tmp_path / "registry") as registry:
         made = make_node()
         made.runtime.speaks_plainly_to(registry.address)
         node = PulledNode(made, registry, made.disk.parent / "state.json")

@@ -205,7 +205,7 @@ def main(arguments: Sequence[str]) -> int:
     asked.into.mkdir(parents=True, exist_ok=True)
     runtime = crio_program() or Path("containerd")
     node = f"kubelet-{version_of(program('KUBELET'))}_{runtime.name}-{version_of(runtime)}"
-    runs = list(all_runs(node, asked.filesystem or list(MAKE), asked.rate, asked.runs))
+    runs = list(all_runs(node, asked.filesystem or list(MAKE), RATE_MIB, asked.runs))
     failed = make(runs, asked.into)
     say(table(read_all(asked.into)))
     return 1 if failed else 0
@@ -215,7 +215,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.lab.matrix")
     add = parser.add_argument
     add("--filesystem", action="append", choices=list(MAKE), help="may be repeated (all)")
-    add("--rate", type=int, default=RATE_MIB, help=f"MiB a second ({RATE_MIB})")
     add("--runs", type=int, default=RUNS, help=f"of each ({RUNS})")
     add("--into", type=Path, default=MEASURED, help="the directory of the files")
     return parser

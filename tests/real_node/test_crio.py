@@ -13,7 +13,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from reclaim.cri import cri_pb2
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.conftest import NodeFactory
 from tests.real_node.crio import Crio, crio_program
@@ -121,12 +120,10 @@ def test_what_of_artifacts_goes(crio: CrioNode) -> None:
     spare = crio.bring("reclaimd.test/spare:1", 3)
     used = crio.add_artifact("reclaimd.test/used:1", os.urandom(MIB))
     mounts = [
-        cri_pb2.Mount(
-            container_path=f"/{name}",
-            image=cri_pb2.ImageSpec(
-                image=f"reclaimd.test/{name}:1", user_specified_image=f"reclaimd.test/{name}:1"
-            ),
-        )
+        {
+            "container_path": f"/{name}",
+            "image": dict.fromkeys(("image", "user_specified_image"), f"reclaimd.test/{name}:1"),
+        }
         for name in ("used", "volume")
     ]
     kubelet = crio.node.kubelet

@@ -74,23 +74,23 @@ from tests.repository import ROOT
 BALLAST_BYTES = 16 * MIB
 LAPS = 900  # records of 3 000 bytes: three times around a ring of 1 MiB
 WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
-HOLDER = (
-    "import os, sys\n"
-    "file = open(sys.argv[1], 'wb')\n"
-    "file.write(os.urandom(int(sys.argv[2])))\n"
-    "file.flush()\n"
-    "os.fsync(file.fileno())\n"
-    "os.unlink(sys.argv[1])\n"
-    "print('gone', flush=True)\n"
-    "sys.stdin.read()\n"
-)
-LOOKER = (
-    "import sys; sys.path.insert(0, sys.argv[2])\n"
-    "from tests.real_node.test_filesystems import looked_at\n"
-    "from pathlib import Path\n"
-    "space, unseen = looked_at(Path(sys.argv[1]))\n"
-    "print(sum(file.bytes for file in space.open_files if file.deleted), unseen.sentence)\n"
-)
+HOLDER = """
+import os, sys
+file = open(sys.argv[1], 'wb')
+file.write(os.urandom(int(sys.argv[2])))
+file.flush()
+os.fsync(file.fileno())
+os.unlink(sys.argv[1])
+print('gone', flush=True)
+sys.stdin.read()
+"""
+LOOKER = """
+import sys; sys.path.insert(0, sys.argv[2])
+from tests.real_node.test_filesystems import looked_at
+from pathlib import Path
+space, unseen = looked_at(Path(sys.argv[1]))
+print(sum(file.bytes for file in space.open_files if file.deleted), unseen.sentence)
+"""
 
 
 @contextmanager
@@ -397,7 +397,7 @@ def test_where_writing_copies_a_refusal_loses_nothing_that_was_written(disk: Pat
 KIB = 1 << 10
 READER = KubeletsReader()
 ALLOWED = "allowed is a directory on an XFS that is mounted writable"
-OLD, OLD_BYTES, LARGE_BYTES = 40, 2 * MIB, 40 * MIB
+OLD, OLD_BYTES, LARGE_BYTES = 20, 4 * MIB, 40 * MIB
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from typing import Any
 
 from eviction.wording.explain import table
 from tests.lab.bench.measure import Effort, commit, effort_of, figure
-from tests.lab.bench.ring import NOBODY, SCENES, WITH_HINT, Fought, Ring, StartResponder, ring
+from tests.lab.bench.ring import SCENES, WITH_HINT, Fought, Ring, StartResponder, ring
 from tests.lab.bench.without import find
 from tests.real_node.conftest import CONTAINERD_TOOLS, what_is_missing
 from tests.real_node.crio import crio_tools
@@ -49,18 +49,7 @@ VARIABLE = "RECLAIMD_BESIDE"
 NEWER_FIELDS = ("lockDirectory",)
 REPORT = Path("report/ablate.json")
 CHILD = (sys.executable, "-m", "tests.lab.bench.without")
-HEAD = [
-    "WITHOUT",
-    "FILLS",
-    "FIRST BYTE ms",
-    "LOWEST MiB",
-    "PRESSURE",
-    "s",
-    "IMAGES",
-    "CONTAINERS",
-    "BEYOND MiB",
-    "OTHERS MiB/s",
-]
+HEAD = "WITHOUT|FILLS|FIRST BYTE ms|LOWEST MiB|PRESSURE|s|IMAGES|CONTAINERS|BEYOND MiB|OTHERS MiB/s"
 
 
 @dataclass(frozen=True)
@@ -197,7 +186,7 @@ def _arms(
         if name == NOTHING:
             continue
         if name == RECLAIMD:
-            yield name, lambda configuration: nullcontext(NOBODY), {}
+            yield name, lambda configuration: nullcontext(), {}
             continue
         rules = [RULES[each] for each in name.split(TOGETHER)]
         if all(filesystem in rule.filesystems for rule in rules):
@@ -251,7 +240,7 @@ def report(fills: Sequence[Mapping[str, Any]]) -> str:
         here = [fill for fill in fills if _where(fill) == where]
         arms = dict.fromkeys(fill["without"] for fill in here)
         rows = [_cells(arm, [fill for fill in here if fill["without"] == arm]) for arm in arms]
-        lines += [where, *table([HEAD, *rows]), ""]
+        lines += [where, *table([HEAD.split("|"), *rows]), ""]
     return "\n".join(lines)
 
 

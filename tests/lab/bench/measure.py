@@ -75,7 +75,6 @@ class Effort:
     stretches: int = 2
     memory_seconds: float = 10.0
     rates: tuple[int, ...] = (100, 400)
-    first_bytes: int = 10
     images: int = 300
     image_bytes: int = 5 * MIB
     dead: int = 500
@@ -88,7 +87,6 @@ SHORT = Effort(
     stretches=1,
     memory_seconds=0.5,
     rates=(400,),
-    first_bytes=1,
     images=24,
     dead=50,
 )

@@ -14,14 +14,12 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count, pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Protocol
 
 from reclaim.xfs_hint import set_inherited_hint
 from tests.background import Background
@@ -32,7 +30,7 @@ from tests.real_node.crio import crio_program
 from tests.real_node.fill import Fill, fill_bytes
 from tests.real_node.loopfs import available_bytes, capacity_bytes, loop_devices_of, run_tool
 from tests.real_node.oci import BASE, Image, ImageTar, random_layer, write_image
-from tests.reclaimd_process import came_true, write_configuration
+from tests.reclaimd_process import Daemon, came_true, write_configuration
 
 KUBELETS_PERCENT = {"nodefs.available": 10, "imagefs.available": 15}  # its defaults
 KUBELETS_MARK, OUR_MARK, GOAL = 15, 20, 22  # percent: our margin is 5, and the minimum reclaim 2
@@ -85,16 +83,8 @@ def large(effort: Effort) -> Scene:
 SCENES = {"small": small, "large": large}
 
 
-class Responder(Protocol):
-    """Who relieves the node; `passes` are those that have ended."""
-
-    @property
-    def passes(self) -> Sequence[object]: ...
-
-
-StartResponder = Callable[[str], AbstractContextManager[Responder]]
-"""Starts it with this configuration file of reclaimd's."""
-NOBODY = SimpleNamespace(passes=())
+StartResponder = Callable[[str], AbstractContextManager[Daemon | None]]
+"""Starts who relieves the node, if anybody does, with this configuration file of reclaimd's."""
 
 
 @dataclass(frozen=True)
@@ -270,10 +260,10 @@ class Ring:
                 try:
                     with Sampler(disk, filling) as sampler:
                         filling.process.wait(WITHIN_SECONDS)
-                        relieved = who is not NOBODY and came_true(
+                        relieved = who is not None and came_true(
                             lambda: node.filesystem.available_bytes() >= ours, WITHIN_SECONDS
                         )
-                        _wait_until_quiet(who)
+                        passes = _passes_until_quiet(who)
                 finally:
                     filling.stop()
                 others_mib_s = others()
@@ -292,7 +282,7 @@ class Ring:
             containers_lost=containers - dead,
             containers_left=dead,
             beyond_mib=round(max(most - goal, 0) / MIB, 1),
-            passes=len(who.passes),
+            passes=passes,
             others_mib_s=others_mib_s,
         )
 
@@ -314,13 +304,14 @@ class Ring:
         return str(write_configuration(path / "reclaimd.yaml", **{**usual, **fields}))
 
 
-def _wait_until_quiet(who: Responder) -> None:
-    """Until no pass has ended for a second."""
-    since, seen = time.monotonic(), len(who.passes)
+def _passes_until_quiet(who: Daemon | None) -> int:
+    """How many have ended, once none has for a second."""
+    since, seen = time.monotonic(), 0
     while time.monotonic() - since < QUIET_SECONDS:
-        time.sleep(0.05)
-        if len(who.passes) != seen:
+        if who is not None and len(who.passes) != seen:
             since, seen = time.monotonic(), len(who.passes)
+        time.sleep(0.05)
+    return seen
 
 
 @contextmanager
