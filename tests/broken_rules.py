@@ -42,11 +42,11 @@ RINGS: tuple[tuple[str, ...], ...] = (
 # they are no tests of the product
 OF_THE_TESTS = ("tests/pure/test_pages.py", "tests/lab/test_tools.py")
 # in a copy, nothing says that packaging, pages and the lab have not changed: they would run, for minutes
-OPTIONS = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", "not house")
+OPTIONS = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-o", "timeout=90", "-m", "not house")
 SIDE_BY_SIDE = 2  # changes; each has its own copy, and a process for its tests
 MADE_HERE = shutil.ignore_patterns("__pycache__", "*.egg-info")
 # at the top of the repository
-NOT_COPIED = re.compile(r"\.git|\.venv.*|\.\w+_cache|\.hypothesis|dist|report")
+NOT_COPIED = re.compile(r"\.git|\.venv.*|\.\w+_cache|\.hypothesis|\.coverage.*|dist|report")
 SECONDS = 1200.0  # of one ring: a break may make something wait for ever
 
 
@@ -145,15 +145,16 @@ def noticed(
     file: str, text: bytes, rings: Sequence[Sequence[str]], seconds: float = math.inf
 ) -> Noticed:
     """Writes this text to a file of a copy, and runs one ring after the other until a test fails, or
-    the time is over."""
+    so much time is over."""
     began, by, ran = time.monotonic(), "", 0
     with copied() as copy:
         (copy / file).write_bytes(text)
         for ring in filter(None, rings):
-            by = failure(copy, ring)
-            ran += 1
-            if by or time.monotonic() - began >= seconds:
+            left = seconds - (time.monotonic() - began)
+            if by or left <= 0:
                 break
+            by = failure(copy, ring, min(left, SECONDS))
+            ran += 1
     return Noticed(by, ran, round(time.monotonic() - began, 1))
 
 
@@ -171,16 +172,18 @@ def copied() -> Iterator[Path]:
         copy = Path(directory)
         copy.chmod(0o755)  # tests also run the program as another user
         for path in ROOT.iterdir():
-            if path.is_dir() and not NOT_COPIED.fullmatch(path.name):
+            if NOT_COPIED.fullmatch(path.name):
+                continue
+            if path.is_dir():
                 shutil.copytree(path, copy / path.name, ignore=MADE_HERE)
-            elif path.is_file():
+            else:
                 shutil.copy(path, copy)
         yield copy
 
 
-def failure(copy: Path, ring: Sequence[str]) -> str:
-    """The first test of a ring that fails in the copy; empty if all pass, and if there is none of
-    this name. Programs that tests start run from it too.
+def failure(copy: Path, ring: Sequence[str], seconds: float = SECONDS) -> str:
+    """The first test of a ring that fails in the copy, within this time; empty if all pass, and if
+    there is none of this name. Programs that tests start run from it too.
     """
     environment = {**os.environ, "PYTHONPATH": str(copy), "PROPERTY_EXAMPLES": "25"}
     command = [sys.executable, "-m", "pytest", *OPTIONS]
@@ -191,11 +194,11 @@ def failure(copy: Path, ring: Sequence[str]) -> str:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=seconds,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return "it does not end"
+        return "it does not end" if seconds == SECONDS else ""
     failed = re.search(r"^(FAILED|ERROR) .*?(?= - |$)", run.stdout, re.MULTILINE)
     if failed is None and run.returncode and "ERROR: not found: " not in run.stderr:
         return run.stdout[-300:] + run.stderr[-300:]

@@ -1,13 +1,13 @@
 """Random small mistakes in the product, one at a time: which test notices?
 
-    python -m tests.mutants [--count 300] [--seed 1] [--only PATH …] [--seconds 240] [--to FILE]
+    python -m tests.mutants [--count 300] [--seed 1] [--only PATH …] [--seconds 180] [--to FILE]
 
 A mutant is one change of the syntax tree (`mistakes`) at a place that the seed chooses, in a copy
 of the repository. First the tests that reach the changed line run, if `pytest --cov
 --cov-context=test` has written to `.coverage` which they are; then those that import its module,
-then whole rings, until one fails or the time of a mutant is over. What survives is to be judged by hand: either a test is
-missing, or nothing that anybody could see has changed. `--to` keeps what was found, and goes on
-where it ended. `tests.broken_rules` breaks guards that have a name.
+then whole rings, until one fails or the time of a mutant is over. What survives is to be judged by
+hand: either a test is missing, or nothing that anybody could see has changed. `--to` keeps what was
+found, and goes on where it ended. `tests.broken_rules` breaks guards that have a name.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--count", type=int, default=300, help="how many (300)")
     parser.add_argument("--seed", type=int, default=1, help="of the choice (1)")
     parser.add_argument("--only", action="append", default=[], help="files or folders; repeatable")
-    parser.add_argument("--seconds", type=float, default=240.0, help="after which no ring begins")
+    parser.add_argument("--seconds", type=float, default=180.0, help="after which no test is asked")
     parser.add_argument("--to", type=Path, help="a file for what was found, as JSON")
     asked = parser.parse_args(arguments)
     wanted = chosen(asked.count, asked.seed, asked.only)

@@ -228,9 +228,10 @@ def token_fields(node: KubeletNode, *resources: str) -> Fields:
     return {**endpoint_fields(node), "kubeletTokenFile": str(file)}
 
 
-def certificate_fields(node: KubeletNode, name: str, group: str) -> Fields:
-    """The same, with a new client certificate of this name and group."""
-    certificate, key = node.plane.authority.sign(name, group)
+def certificate_fields(node: KubeletNode, group: str, *resources: str) -> Fields:
+    """The same, with a new client certificate of this group, which may `get` these resources."""
+    allow_group(node, group, *resources)
+    certificate, key = node.plane.authority.sign("reclaimd.test:agent", group)
     files = {"kubeletCertificateFile": str(certificate), "kubeletKeyFile": str(key)}
     return {**endpoint_fields(node), **files}
 

@@ -106,11 +106,8 @@ def test_what_finished_pods_hold_goes_and_none_runs_again(
     """Containers, sandboxes and images; whoever asks, and may get this resource."""
     if kubelet_version() < (1, since):
         pytest.skip(f"kubelet {kubelet_version()} knows no nodes/pods")
-    if group:
-        allow_group(finished, group, resource)
-        access = certificate_fields(finished, "reclaimd.test:agent", group)
-    else:
-        access = token_fields(finished, resource)
+    token = token_fields(finished, resource)
+    access = certificate_fields(finished, group, resource) if group else token
     before = finished.statuses("serves", *FINISHED)
     record = purged(finished.configured(**access))
     assert {each["result"] for each in record["removals"]} == {"removed"}

@@ -27,7 +27,6 @@ POD_NAMESPACE = "io.kubernetes.pod.namespace"
 CONTAINER_NAME = "io.kubernetes.container.name"
 ON_THE_HOST = {"namespace_options": {"network": cri_pb2.NODE, "pid": cri_pb2.CONTAINER}}
 NAMESPACE = "default"
-ENDED_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -136,10 +135,10 @@ class PretendKubelet:
         command: tuple[str, ...] = ("/bin/true",),
         attempt: int = 0,
     ) -> str:
-        """The same, and wait for its end, for 10 s at most; the id of the dead copy."""
+        """The same, and wait for its end; the id of the dead copy."""
         container_id = self.run_container(sandbox, name, image, command, attempt)
         exited = cri_pb2.CONTAINER_EXITED
-        assert came_true(lambda: self.state_of(container_id) == exited, ENDED_SECONDS)
+        assert came_true(lambda: self.state_of(container_id) == exited)
         return container_id
 
     def run_script(self, sandbox: Sandbox, image: str, script: str) -> str:

@@ -216,18 +216,10 @@ def look(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
     """A node with nothing but the sandbox image."""
     with running_node(tmp_path_factory.mktemp("caches"), GIB // 2) as made:
         yield made
-
-
-@pytest.fixture
-def bare(shared: RealNode) -> Iterator[RealNode]:
-    """The same, and what a page leaves on its disk goes."""
-    yield shared
-    shutil.rmtree(shared.mountpoint / "srv")
-    (shared.kubelet.root_dir / "fill").unlink(missing_ok=True)
 
 
 @pytest.mark.timeout(600)  # a bundle is made and installed
@@ -237,6 +229,8 @@ def test_a_page_on_caches_shows_what_is_printed(
 ) -> None:
     """Likewise, on a node with such a cache, units of 24 MiB, and nothing else to remove."""
     place, unit, names = CACHES[page]
+    shutil.rmtree(bare.mountpoint / "srv", ignore_errors=True)  # what another page has left
+    (bare.kubelet.root_dir / "fill").unlink(missing_ok=True)
     cache = bare.mountpoint / "srv" / place
     for name in names.split():
         file = cache / unit.format(name)

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -173,18 +172,6 @@ def history(file: str, *arguments: str) -> Any:
     return answer(reclaimd_here("history", "--config", file, "-o", "json", *arguments))
 
 
-def counted(daemon: Daemon) -> tuple[float, float]:
-    """The metrics: images that returned, and their bytes."""
-    begin = "metrics and health are served"
-    served = daemon.wait_for(lambda event: event["message"].startswith(begin))
-    with urllib.request.urlopen(f"http://{served['address']}/metrics", timeout=30.0) as page:
-        lines = page.read().decode().splitlines()
-    found = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-    names = ("reclaimd_images_returned_total", "reclaimd_image_returned_bytes_total")
-    images, size = (float(found[name]) for name in names)
-    return images, size
-
-
 @pytest.mark.parametrize("killed", [False, True], ids=["running", "killed"])
 def test_what_was_removed_and_comes_back_is_joined_with_its_removal(
     node: RealNode, tmp_path: Path, killed: bool
@@ -206,7 +193,6 @@ def test_what_was_removed_and_comes_back_is_joined_with_its_removal(
         historySize="1Mi",
         stateFile=str(state),
         controlSocket=str(tmp_path / "control.sock"),
-        metricsAddress="127.0.0.1:0",
     )
     time.sleep(OLD_ENOUGH_SECONDS)
     with Daemon("--config", file) as daemon:
@@ -225,12 +211,10 @@ def test_what_was_removed_and_comes_back_is_joined_with_its_removal(
         if not killed:
             reclaim(file, *IMAGEFS[:2], "--dry-run")  # which lists the images
             assert came_true(lambda: len(returned_of(file)) == 2)
-            assert counted(daemon) == (2.0, sum(each["size"] for each in returned_of(file)))
     if killed:
-        with Daemon("--config", file) as daemon:
+        with Daemon("--config", file):
             assert came_true(lambda: len(returned_of(file)) == 1)
             assert came_true(lambda: new_other in remembered()), "and it has saved what is gone"
-            assert counted(daemon)[0] == 0.0, "what it knows that it has removed"
     by_id = {each["id"]: each["gone_id"] for each in returned_of(file)}
     assert by_id == ({app: app} if killed else {app: app, new_other: other})
     regret = history(file, "--regret")
@@ -241,9 +225,6 @@ def test_what_was_removed_and_comes_back_is_joined_with_its_removal(
         STAYS_AWAY.reference: (1, 0),
     }
     assert 0 < images[APP.reference]["soonest_seconds"] <= time.time() - began
-    why = reclaimd_here("why", APP.reference, "--config", file)
-    assert f"image {APP.reference}: removed 1 time" in why.stdout
-    assert "; came back 1 time, soonest after" in why.stdout
 
 
 # ---- whose the bytes are

@@ -172,7 +172,7 @@ def _fought(
     on: Ring, where: Mapping[str, Any], start: StartResponder, fields: Mapping[str, object]
 ) -> dict[str, Any]:
     began = time.monotonic()
-    fought: Fought = on.fight(where["rate"], start, fields, where["writers"])
+    fought: Fought = on.fight(where["rate"], start, fields=fields, writers=where["writers"])
     return {**asdict(fought), "taken_seconds": round(time.monotonic() - began, 1)}
 
 

@@ -62,10 +62,6 @@ class Scene:
     before_bytes: int
     below_bytes: int
 
-    def headroom(self, rate_mib: int) -> int:
-        """From the beginning of a fill to our mark, in bytes."""
-        return self.before_bytes or rate_mib * MIB
-
 
 def small(effort: Effort) -> Scene:
     """6 GiB, which one burst fills; half as far again below our mark as the kubelet's is."""
@@ -237,21 +233,20 @@ class Ring:
         self,
         rate_mib: int,
         start: StartResponder,
-        without_fields: Mapping[str, object] | None = None,
-        writers: int = 0,
+        fields: Mapping[str, object],
+        writers: int,
     ) -> Fought:
-        """One fill at so many MiB/s; `without_fields`: of the configuration,
-        in place of the usual ones; beside so many other `writers`.
-        """
+        """One fill at so many MiB/s; `fields`: of the configuration, in place of the usual ones;
+        beside so many other `writers`."""
         node, crowd, disk = self.node, self.crowd, self.node.mountpoint
         crowd.complete()
         ours = self.mark
         kubelets, goal = (self._capacity * percent // 100 for percent in (KUBELETS_MARK, GOAL))
-        headroom = self._scene.headroom(rate_mib)
+        headroom = self._scene.before_bytes or rate_mib * MIB
         fill_bytes(disk / "ballast", ours + headroom, fast=True).wait(60.0)
         run_tool("sync", "-f", disk)
         images, containers = len(crowd.unused()), len(crowd.containers())
-        configuration = self._configuration(dict(without_fields or {}))
+        configuration = self._configuration(fields)
         try:
             with other_writers(disk / "others", writers) as others, start(configuration) as who:
                 time.sleep(SETTLED_SECONDS)
@@ -286,7 +281,7 @@ class Ring:
             others_mib_s=others_mib_s,
         )
 
-    def _configuration(self, fields: dict[str, object]) -> str:
+    def _configuration(self, fields: Mapping[str, object]) -> str:
         path, node = self._directory, self.node
         kubelet = path / "kubelet.yaml"
         hard = {signal: f"{percent}%" for signal, percent in KUBELETS_PERCENT.items()}
