@@ -49,7 +49,7 @@ def trace(images: str, starts: str = "") -> Trace:
         at, which, *rest = map(float, start.split(":"))
         seconds, writes = [*rest, *[60.0, 0.0][len(rest) :]]
         made.append(Start(at, int(which), seconds, int(writes * GIB)))
-    return Trace("a test's", 10 * GIB, 0, found, sorted(made), tuple(imported))
+    return Trace(10 * GIB, 0, found, sorted(made), tuple(imported))
 
 
 def replayed(images: str, starts: str, order: str, until: float | None = None) -> Node:
@@ -70,7 +70,7 @@ def replayed(images: str, starts: str, order: str, until: float | None = None) -
     x2 y2 z2 w3  | 0:0 600:1 1200:2 1800:3               | kubelet | 4000  | 3       | {pressures: 1, removed: 3} | the kubelet removes everything unused at its next look
     x2 y2 z2 w3  | 0:0:inf 1000:2:10 1900:1:1 1930:3:5   | kubelet | 1990  | 0 1 3   | {}                        | it keeps what is in use or younger than two minutes
     x1           | 0:0:inf:8                             | kubelet | 3600  | 0       | {evicted: 1, pressures: 1} | a pod is evicted only if no image is left
-    x1 y1 z6 w.6 | 0:0:10 300:1:10 549.04:2:1 600.5:3:1  | kubelet | 700   | 1 2 3   | {pressures: 0}            | every five minutes from 85 % on images go down to 80 %
+    x.4 y.4 z7.2 w.6 | 0:0:10 300:1:10 540.85:2:1 600.5:3:1 | kubelet | 700 | 2 3   | {pressures: 0}            | every five minutes from 85 % on images go down to 80 %
     x2 y2 z2 w1 v2 | 0:0 1000:1 2000:2 3000:3 4000:4     | lru     |       | 1 2 3 4 | {pressures: 0}            | ours stops as soon as 22 % are available
     x3 y3 z3     | 0:0 1000:1 2000:2 3000:0              | lru     |       | 0 2     | {again_bytes: 3_221_225_472, freed_bytes: 6_442_450_944, pulls: 4} | what has gone and is needed is pulled again
     x3 y3 z3     | 0:0 1000:0 2000:0 3000:0 10000:1 30000:2 | cost |       | 0 2     | {}                        | by cost it keeps what is used often
@@ -141,6 +141,8 @@ def test_ours_is_the_order_of_the_plan(order: ImageOrder, ours: type[Reclaimd], 
     x6 y6    | turns 1e6:0       | 346.5 | quiet times lend nothing
     x3 y4 z0 | turns 0:2:4e5:1   | 0     | two that fit beside what is in use stay
     x4 y4 z2 | turns 0:2:4e5:1   | 245   | what is in use leaves less room
+    !x6 y6   | turns             | 0     | what was side-loaded needs no room
+    x6 y6 z0 | 0:0:1e5 1000:0 50000:1 55000:2 60000:1 | 3.5 | what runs longest decides how long a layer is in use
     x4       |                   | 0     | nothing is needed
 """)
 def test_little_bounds_are_exact(images: str, starts: str, gib: float) -> None:

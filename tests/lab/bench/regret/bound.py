@@ -54,7 +54,7 @@ def least_bytes_again(trace: Trace) -> int:
         method="highs",
     )
     if not found.success:
-        raise ArithmeticError(f"no bound for {trace.name}: {found.message}")
+        raise ArithmeticError(f"no bound: {found.message}")
     return round((sum(gaps.values()) + float(found.fun)) * GIB)
 
 
