@@ -284,16 +284,7 @@ def kubelet_node(
         stack.enter_context(runtime)
         if crio is not None:
             stack.enter_context(found_by_cadvisor(runtime))
-        kubelet = Kubelet(
-            directory / "kubelet",
-            disk / "kubelet",
-            disk / "log" / "pods",
-            runtime.socket,
-            runtime.cgroup_parent,
-            plane.authority,
-            plane.api,
-            settings,
-        )
+        kubelet = Kubelet(directory / "kubelet", disk, runtime, plane=plane, settings=settings)
         stack.callback(kubelet.close)
         stack.callback(runtime.remove_pods, 20.0)
         stack.callback(kubelet.stop)
