@@ -1,13 +1,13 @@
 """Breaks one guard or rule of the product at a time, on purpose, and looks which test notices.
 
-    python -m tests.broken_rules [NAME …] [--to FILE]
+    python -m tests.broken_rules [NAME …] [--to FILE] [--after FILE]
 
 Each break (`broken_rules.toml`) is one piece of text replaced in a copy of the repository, in which the rings of
-tests then run until one fails: those of its own room first, then pure ones, real nodes last. A
+tests then run until one fails: those of its own room first, then pure ones, real nodes last; before
+all of them the test that noticed it in an earlier run. Two are tried at a time. A
 break that no test notices is a test that is missing, or a rule that nobody needs. A text that
 is not there any more, or that is there twice, is an error: the list is of the program as it is.
-So is a test that fails in a copy in which nothing is broken, which each ring is run in first:
-it would notice anything.
+So is a test that has noticed something and also fails in a copy in which nothing is broken.
 """
 
 from __future__ import annotations
@@ -23,25 +23,30 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.repository import ROOT
 
 RINGS: tuple[tuple[str, ...], ...] = (
     ("tests/pure",),
     ("tests/simulation", "tests/sockets"),
-    ("tests/faults", "tests/drill", "tests/budgets", "tests/lab", "tests/real_node"),
+    ("tests/faults", "tests/drill", "tests/budgets", "tests/real_node"),
+    ("-m", "house", "tests/lab"),
 )
 # they are no tests of the product
 OF_THE_TESTS = ("tests/pure/test_pages.py", "tests/lab/test_tools.py")
-OPTIONS = "-x -q -n 2 --dist loadfile -p no:cacheprovider"
+# in a copy, nothing says that packaging, pages and the lab have not changed: they would run, for minutes
+OPTIONS = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-o", "timeout=90", "-m", "not house")
+SIDE_BY_SIDE = 2  # changes; each has its own copy, and a process for its tests
 MADE_HERE = shutil.ignore_patterns("__pycache__", "*.egg-info")
 # at the top of the repository
-NOT_COPIED = re.compile(r"\.git|\.venv.*|\.\w+_cache|\.hypothesis|dist|report")
+NOT_COPIED = re.compile(r"\.git|\.venv.*|\.\w+_cache|\.hypothesis|\.coverage.*|dist|report")
 SECONDS = 1200.0  # of one ring: a break may make something wait for ever
 
 
@@ -79,30 +84,34 @@ def main(arguments: Sequence[str]) -> int:
     names = [each.name for each in BREAKS]
     parser.add_argument("names", metavar="NAME", nargs="*", choices=names, help="of breaks (all)")
     parser.add_argument("--to", type=Path, help="a file for what was found, as JSON")
+    parser.add_argument("--after", type=Path, help="such a file: who noticed it then comes first")
     asked = parser.parse_args(arguments)
+    earlier = json.loads(asked.after.read_text()) if asked.after else {}
     chosen = [each for each in BREAKS if not asked.names or each.name in asked.names]
     if wrong := [problem for each in chosen if (problem := problem_of(each))]:
         print("\n".join(wrong), file=sys.stderr)
         return 2
-    return tell({each.name: partial(tried, each) for each in chosen}, RINGS, asked.to)
+    changes = {
+        each.name: partial(tried, each, tests_of(earlier.get(each.name, {}))) for each in chosen
+    }
+    return tell(changes, asked.to)
 
 
-def tell(
-    changes: Mapping[str, Callable[[], Noticed]], rings: Sequence[Sequence[str]], to: Path | None
-) -> int:
+def tell(changes: Mapping[str, Callable[[], Noticed]], to: Path | None) -> int:
     """Makes each change, by what it is, and prints a line for it, and what nobody has noticed at the
-    end; goes on where the file ended. Returns 1 if there was such a change, and 2 if a test fails
-    without any."""
+    end; goes on where the file ended. Returns 1 if there was such a change, and 2 if a test that
+    has noticed one fails without any."""
     found = json.loads(to.read_text()) if to is not None and to.exists() else {}
-    if not found and (failed := unbroken(rings)):  # it would notice anything
-        print(f"fails without any change: {failed}", file=sys.stderr)
-        return 2
-    for name, change in changes.items():
-        if name not in found:
-            found[name] = asdict(change())
-            print(f"{name}: {found[name]['by'] or 'NOBODY'}", flush=True)
+    waiting = [name for name in changes if name not in found]
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        for name, one in zip(waiting, pool.map(lambda name: changes[name](), waiting), strict=True):
+            found[name] = asdict(one)
+            print(f"{name}: {one.by or 'NOBODY'}", flush=True)
             if to is not None:
                 to.write_text(json.dumps(found, indent=1) + "\n")
+    if failed := unbroken({test for each in found.values() for test in tests_of(each)}):
+        print(f"fails without any change: {failed}", file=sys.stderr)
+        return 2
     missed = [name for name in found if not found[name]["by"]]
     print(f"{len(found) - len(missed)} of {len(found)} were noticed")
     print("\n".join(f"not noticed: {name}" for name in missed))
@@ -116,36 +125,44 @@ def problem_of(each: Break) -> str:
     return "" if count == 1 else told
 
 
-def tried(each: Break) -> Noticed:
-    """Makes the break in a copy: the tests of its room come first."""
+def tests_of(each: Mapping[str, Any]) -> list[str]:
+    """The test that has noticed a change, if it is known by its name."""
+    word, _, test = str(each.get("by", "")).partition(" ")
+    return [test] if word in ("FAILED", "ERROR") else []
+
+
+def tried(each: Break, first: Sequence[str] = ()) -> Noticed:
+    """Makes the break in a copy: these tests come first, and then those of its room."""
     folders = [path for ring in ("tests/pure", "tests/sockets") for path in (ROOT / ring).iterdir()]
     own = sorted(
         str(path.relative_to(ROOT)) for path in folders if path.is_dir() and path.name in each.file
     )
     text = (ROOT / each.file).read_text().replace(each.old, each.new)
-    return noticed(each.file, text.encode(), (own, *RINGS))
+    return noticed(each.file, text.encode(), (first, own, *RINGS))
 
 
 def noticed(
     file: str, text: bytes, rings: Sequence[Sequence[str]], seconds: float = math.inf
 ) -> Noticed:
     """Writes this text to a file of a copy, and runs one ring after the other until a test fails, or
-    the time is over."""
+    so much time is over."""
     began, by, ran = time.monotonic(), "", 0
     with copied() as copy:
         (copy / file).write_bytes(text)
         for ring in filter(None, rings):
-            by = failure(copy, ring)
-            ran += 1
-            if by or time.monotonic() - began >= seconds:
+            left = seconds - (time.monotonic() - began)
+            if by or left <= 0:
                 break
+            by = failure(copy, ring, min(left, SECONDS))
+            ran += 1
     return Noticed(by, ran, round(time.monotonic() - began, 1))
 
 
-def unbroken(rings: Sequence[Sequence[str]]) -> str:
-    """The first test that fails in a copy in which nothing is broken; empty: none does."""
+def unbroken(tests: Iterable[str]) -> str:
+    """The first of these that fails in a copy in which nothing is broken; empty: none does. It
+    would notice anything."""
     with copied() as copy:
-        return next(filter(None, (failure(copy, ring) for ring in rings)), "")
+        return failure(copy, ("-m", "house or not house", *sorted(tests)))
 
 
 @contextmanager
@@ -155,20 +172,21 @@ def copied() -> Iterator[Path]:
         copy = Path(directory)
         copy.chmod(0o755)  # tests also run the program as another user
         for path in ROOT.iterdir():
-            if path.is_dir() and not NOT_COPIED.fullmatch(path.name):
+            if NOT_COPIED.fullmatch(path.name):
+                continue
+            if path.is_dir():
                 shutil.copytree(path, copy / path.name, ignore=MADE_HERE)
-            elif path.is_file():
+            else:
                 shutil.copy(path, copy)
         yield copy
 
 
-def failure(copy: Path, ring: Sequence[str]) -> str:
-    """The first test of a ring that fails in the copy; empty if all pass.
-
-    Programs that tests start run from it too.
+def failure(copy: Path, ring: Sequence[str], seconds: float = SECONDS) -> str:
+    """The first test of a ring that fails in the copy, within this time; empty if all pass, and if
+    there is none of this name. Programs that tests start run from it too.
     """
     environment = {**os.environ, "PYTHONPATH": str(copy), "PROPERTY_EXAMPLES": "25"}
-    command = [sys.executable, "-m", "pytest", *OPTIONS.split()]
+    command = [sys.executable, "-m", "pytest", *OPTIONS]
     try:
         run = subprocess.run(
             [*command, *(f"--ignore={name}" for name in OF_THE_TESTS), *ring],
@@ -176,13 +194,13 @@ def failure(copy: Path, ring: Sequence[str]) -> str:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=seconds,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return "it does not end"
+        return "it does not end" if seconds == SECONDS else ""
     failed = re.search(r"^(FAILED|ERROR) .*?(?= - |$)", run.stdout, re.MULTILINE)
-    if failed is None and run.returncode:
+    if failed is None and run.returncode and "ERROR: not found: " not in run.stderr:
         return run.stdout[-300:] + run.stderr[-300:]
     return failed[0] if failed else ""
 

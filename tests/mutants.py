@@ -1,12 +1,13 @@
 """Random small mistakes in the product, one at a time: which test notices?
 
-    python -m tests.mutants [--count 300] [--seed 1] [--only PATH …] [--seconds 240] [--to FILE]
+    python -m tests.mutants [--count 300] [--seed 1] [--only PATH …] [--seconds 180] [--to FILE]
 
-A mutant is one change of the syntax tree (`KINDS`) at a place that the seed chooses, in a copy of
-the repository. First the tests that import the changed module run, then whole rings, until one
-fails or the time of a mutant is over. What survives is to be judged by hand: either a test is
-missing, or nothing that anybody could see has changed. `--to` keeps what was found, and goes on
-where it ended. `tests.broken_rules` breaks guards that have a name.
+A mutant is one change of the syntax tree (`mistakes`) at a place that the seed chooses, in a copy
+of the repository. First the tests that reach the changed line run, if `pytest --cov
+--cov-context=test` has written to `.coverage` which they are; then those that import its module,
+then whole rings, until one fails or the time of a mutant is over. What survives is to be judged by
+hand: either a test is missing, or nothing that anybody could see has changed. `--to` keeps what was
+found, and goes on where it ended. `tests.broken_rules` breaks guards that have a name.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from coverage import CoverageData
 
 from tests.broken_rules import Noticed, noticed, tell
 from tests.repository import ROOT
@@ -177,11 +180,27 @@ def _imports() -> dict[str, set[str]]:
     }
 
 
+def reaching(mutant: Mutant) -> list[str]:
+    """The tests in whose own process its line runs, as measured, those of pure rings first."""
+    by_line = _reached().contexts_by_lineno(str(ROOT / mutant.file))
+    tests = {name.partition("|")[0] for name in by_line.get(mutant.line, ()) if "::" in name}
+    return sorted(tests, key=lambda test: (not test.startswith("tests/pure"), test))
+
+
+@functools.cache
+def _reached() -> CoverageData:
+    """What a run of the tests has measured; nothing if none has."""
+    data = CoverageData(str(ROOT / ".coverage"))
+    data.read()
+    return data
+
+
 def tried(mutant: Mutant, seconds: float) -> Noticed:
-    """Makes the change in a copy; the tests that import its module come first."""
+    """Makes the change in a copy; the tests that reach it or import its module come first."""
     text = (ROOT / mutant.file).read_bytes()
     changed = text[: mutant.start] + mutant.new.encode() + text[mutant.end :]
-    return noticed(mutant.file, changed, (importers(mutant.file), *RINGS), seconds)
+    tests = (reaching(mutant), importers(mutant.file), *RINGS)
+    return noticed(mutant.file, changed, tests, seconds)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -191,12 +210,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--count", type=int, default=300, help="how many (300)")
     parser.add_argument("--seed", type=int, default=1, help="of the choice (1)")
     parser.add_argument("--only", action="append", default=[], help="files or folders; repeatable")
-    parser.add_argument("--seconds", type=float, default=240.0, help="after which no ring begins")
+    parser.add_argument("--seconds", type=float, default=180.0, help="after which no test is asked")
     parser.add_argument("--to", type=Path, help="a file for what was found, as JSON")
     asked = parser.parse_args(arguments)
     wanted = chosen(asked.count, asked.seed, asked.only)
     changes = {each.name: partial(tried, each, asked.seconds) for each in wanted}
-    return 2 if tell(changes, RINGS, asked.to) == 2 else 0
+    return 2 if tell(changes, asked.to) == 2 else 0
 
 
 if __name__ == "__main__":

@@ -20,6 +20,10 @@ DAYS = 2
 NEW_KEY = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
 
 
+Fields = dict[str, Any]
+"""An object of the API, or fields of one or of a configuration, as JSON has them."""
+
+
 class ApiError(RuntimeError):
     """The API server refused; `status` is its HTTP status."""
 
@@ -45,11 +49,11 @@ class Api:
         """What is at a path, as text. ApiError."""
         return self._ask("GET", path).decode(errors="replace")
 
-    def create(self, path: str, thing: dict[str, Any]) -> Any:
+    def create(self, path: str, thing: Fields) -> Any:
         """Makes an object. ApiError."""
         return json.loads(self._ask("POST", path, thing))
 
-    def patch(self, path: str, change: dict[str, Any]) -> Any:
+    def patch(self, path: str, change: Fields) -> Any:
         """Changes an object. ApiError."""
         return json.loads(self._ask("PATCH", path, change, MERGE))
 
@@ -62,14 +66,14 @@ class Api:
             if error.status != http.client.NOT_FOUND:
                 raise
 
-    def pods(self, namespace: str = "default") -> dict[str, dict[str, Any]]:
+    def pods(self, namespace: str = "default") -> dict[str, Fields]:
         """All pods of a namespace, by name."""
         items = self.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
         return {pod["metadata"]["name"]: pod for pod in items}
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[Fields]:
         """All events, those of nodes too."""
-        found: list[dict[str, Any]] = self.get("/api/v1/events")["items"]
+        found: list[Fields] = self.get("/api/v1/events")["items"]
         return found
 
     def wait(self, what: str, condition: Callable[[], bool], seconds: float) -> None:
@@ -94,7 +98,7 @@ class Api:
         self,
         method: str,
         path: str,
-        body: dict[str, Any] | None = None,
+        body: Fields | None = None,
         kind: str = "application/json",
     ) -> bytes:
         address = self.server.removeprefix("https://")

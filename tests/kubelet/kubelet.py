@@ -19,10 +19,11 @@ from typing import Any
 
 import yaml
 
-from tests.kubelet.api import Api, Authority, write_kubeconfig
-from tests.kubelet.control_plane import Server, program
+from tests.kubelet.api import write_kubeconfig
+from tests.kubelet.control_plane import ControlPlane, Server, program
 from tests.ports import free_port
 from tests.real_node.loopfs import mounts_below, run_tool, search_path, unmount
+from tests.real_node.runtime import ContainerRuntime
 
 # of the youngest image that may go; the kubelet counts from when it first saw one
 IMAGE_AGE_SECONDS = 1
@@ -83,34 +84,31 @@ class KubeletSettings:
 
 
 class Kubelet:
-    """A kubelet with `--root-dir` and `podLogsDir` at these places; everything
-    else in `directory`.
-    """
+    """A kubelet with `--root-dir` and `podLogsDir` on the disk under test; everything else in
+    `directory`."""
 
     def __init__(
         self,
         directory: Path,
-        root: Path,
-        pod_logs: Path,
-        runtime_socket: Path,
-        cgroup_parent: str,
-        authority: Authority,
-        api: Api,
+        disk: Path,
+        runtime: ContainerRuntime,
+        *,
+        plane: ControlPlane,
         settings: KubeletSettings,
     ) -> None:
         directory.mkdir(parents=True)
         self.directory = directory
-        self.root = root
-        self.pod_logs = pod_logs
+        self.root, self.pod_logs = disk / "kubelet", disk / "log" / "pods"
         self.static_pods = directory / "manifests"
         self.static_pods.mkdir()
-        root.mkdir(parents=True)
-        self.configuration = root / "config.yaml"  # where kubeadm puts it
+        self.root.mkdir(parents=True)
+        self.configuration = self.root / "config.yaml"  # where kubeadm puts it
         self.drop_ins = directory / "conf.d"
         self.drop_ins.mkdir()
         port, health_port = free_port(), free_port()
         self.endpoint = f"https://127.0.0.1:{port}"
         self._health_port = health_port
+        authority = plane.authority
         certificate, key = authority.sign(f"system:node:{NODE}", "system:nodes")
         serving = authority.sign("kubelet-serving", serves=True)
         head = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
@@ -122,21 +120,21 @@ class Kubelet:
             authority=authority.certificate,
             certificate=serving[0],
             key=serving[1],
-            socket=runtime_socket,
+            socket=runtime.socket,
             static_pods=self.static_pods,
-            pod_logs=pod_logs,
+            pod_logs=self.pod_logs,
             plugins=directory / "plugins",
-            cgroup=cgroup_parent,
+            cgroup=runtime.cgroup_parent,
             age=IMAGE_AGE_SECONDS,
         )
         hard = {"evictionHard": {"nodefs.inodesFree": "0%", **settings.thresholds}}
         document = {**head, **yaml.safe_load(text), **hard, **settings.fields}
         self.configuration.write_text(json.dumps(document))
         credentials = {"client-certificate": str(certificate), "client-key": str(key)}
-        kubeconfig = write_kubeconfig(directory / "kubeconfig", api, credentials)
+        kubeconfig = write_kubeconfig(directory / "kubeconfig", plane.api, credentials)
         self.server = Server(
             f"{program('KUBELET')} --config {self.configuration} --config-dir {self.drop_ins}"
-            f" --kubeconfig {kubeconfig} --root-dir {root} --cert-dir {directory}/pki"
+            f" --kubeconfig {kubeconfig} --root-dir {self.root} --cert-dir {directory}/pki"
             f" --hostname-override {NODE} --v 2",
             directory / "kubelet.log",
             PATH=search_path(),

@@ -8,7 +8,6 @@ bindings are of the cluster, which all nodes share, so each has a name of its ow
 from __future__ import annotations
 
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.kubelet.api import Api
+from tests.kubelet.api import Api, Fields
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import (
     CONTAINER_LOG_LINKS,
@@ -28,8 +27,8 @@ from tests.kubelet.kubelet import (
 from tests.real_node.containerd import Containerd
 from tests.real_node.crio import Crio, crio_program
 from tests.real_node.loopfs import LoopFilesystem
-from tests.real_node.oci import BASE, Image, ImageTar, random_layer, write_image, write_images
-from tests.real_node.runtime import SANDBOX_IMAGE, ContainerRuntime
+from tests.real_node.oci import BASE, Image, ImageTar, numbered
+from tests.real_node.runtime import ContainerRuntime
 from tests.reclaimd_process import answer, reclaimd, write_configuration
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -54,7 +53,6 @@ class KubeletNode:
     runtime: ContainerRuntime
     kubelet: Kubelet
     plane: ControlPlane
-    sandbox_image_id: str
     image_filesystem: LoopFilesystem | None = None
 
     @property
@@ -74,22 +72,20 @@ class KubeletNode:
         """
         if tars := [each for each in images if isinstance(each, ImageTar)]:
             return self.runtime.import_images(tars, keep=True)
-        with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
-            recipes = [each for each in images if isinstance(each, Image)]
-            return self.runtime.import_images(write_images(recipes, Path(outside)))
+        return self.runtime.bring(*(each for each in images if isinstance(each, Image)))
 
     def import_removable(self, images: Sequence[Image]) -> None:
         """Brings images in that nobody uses, and waits until they are old enough to go."""
         self.import_images(images)
         time.sleep(1.1 * IMAGE_AGE_SECONDS)
 
-    def create(self, pod: dict[str, Any], *phases: str) -> None:
+    def create(self, pod: Fields, *phases: str) -> None:
         """Makes a pod, and waits until it is in one of these phases, if any. TimeoutError."""
         self.api.create(PODS, pod)
         if phases:
             self.wait_for_phase(pod["metadata"]["name"], *phases)
 
-    def create_all(self, phase: str, *pods: dict[str, Any]) -> None:
+    def create_all(self, phase: str, *pods: Fields) -> None:
         """Makes pods, and waits until each is in this phase. TimeoutError."""
         for pod in pods:
             self.create(pod)
@@ -136,7 +132,7 @@ class KubeletNode:
         token = service_account(self, *resources)
         return Api(self.kubelet.endpoint, self.plane.authority.certificate, token)
 
-    def reclaimd_fields(self) -> dict[str, Any]:
+    def reclaimd_fields(self) -> Fields:
         """The fields of a configuration of reclaimd for this node; no credentials."""
         return {
             "kubeletConfig": str(self.kubelet.configuration),
@@ -166,23 +162,20 @@ def pod_of(container: Any) -> str:
     return str(container.labels.get("io.kubernetes.pod.name", ""))
 
 
-def containers_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
+def containers_of(pod: Fields) -> list[Fields]:
     """The statuses of a pod's containers, init containers first."""
     status = pod["status"]
     return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
 
 
-def restarts(pod: dict[str, Any]) -> int:
+def restarts(pod: Fields) -> int:
     """How often containers of a pod have been started again."""
     return sum(each["restartCount"] for each in containers_of(pod))
 
 
 def unused(count: int, size_bytes: int, first: int = 0) -> list[Image]:
     """Images that nobody uses, `reclaimd.test/unused:0` and so on."""
-    return [
-        Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, size_bytes)))
-        for number in range(first, first + count)
-    ]
+    return numbered("reclaimd.test/unused:{}", count, size_bytes, BASE, first=first)
 
 
 # ---- who may ask
@@ -226,7 +219,7 @@ def allow_get(
     return take_back
 
 
-def token_fields(node: KubeletNode, *resources: str) -> dict[str, Any]:
+def token_fields(node: KubeletNode, *resources: str) -> Fields:
     """The fields of a configuration of reclaimd that asks the kubelet as a new service account,
     which may `get` these resources."""
     file = node.disk.parent / f"token-{secrets.token_hex(4)}"
@@ -235,14 +228,15 @@ def token_fields(node: KubeletNode, *resources: str) -> dict[str, Any]:
     return {**endpoint_fields(node), "kubeletTokenFile": str(file)}
 
 
-def certificate_fields(node: KubeletNode, name: str, group: str) -> dict[str, Any]:
-    """The same, with a new client certificate of this name and group."""
-    certificate, key = node.plane.authority.sign(name, group)
+def certificate_fields(node: KubeletNode, group: str, *resources: str) -> Fields:
+    """The same, with a new client certificate of this group, which may `get` these resources."""
+    allow_group(node, group, *resources)
+    certificate, key = node.plane.authority.sign("reclaimd.test:agent", group)
     files = {"kubeletCertificateFile": str(certificate), "kubeletKeyFile": str(key)}
     return {**endpoint_fields(node), **files}
 
 
-def kubelet_fields(node: KubeletNode) -> dict[str, Any]:
+def kubelet_fields(node: KubeletNode) -> Fields:
     """The same, with whatever is allowed to: for tests that are not about the access."""
     return token_fields(node, "nodes/pods", "nodes/proxy")
 
@@ -288,24 +282,13 @@ def kubelet_node(
             Containerd(root) if crio is None else Crio(root, crio, images_alone)
         )
         stack.enter_context(runtime)
-        with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
-            pause = runtime.import_image(write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside)))
         if crio is not None:
             stack.enter_context(found_by_cadvisor(runtime))
-        kubelet = Kubelet(
-            directory / "kubelet",
-            disk / "kubelet",
-            disk / "log" / "pods",
-            runtime.socket,
-            runtime.cgroup_parent,
-            plane.authority,
-            plane.api,
-            settings,
-        )
+        kubelet = Kubelet(directory / "kubelet", disk, runtime, plane=plane, settings=settings)
         stack.callback(kubelet.close)
         stack.callback(runtime.remove_pods, 20.0)
         stack.callback(kubelet.stop)
-        node = KubeletNode(filesystem, runtime, kubelet, plane, pause, image_filesystem)
+        node = KubeletNode(filesystem, runtime, kubelet, plane, image_filesystem)
         stack.callback(_forget, plane.api)
         if images:
             node.import_images(images)

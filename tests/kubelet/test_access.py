@@ -7,11 +7,10 @@ from __future__ import annotations
 import json
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,7 +18,7 @@ import yaml
 from reclaim.evidence.pod_list import parse_pod_list
 from reclaim.kubelet.client import KubeletEndpoint, ask_kubelet
 from tests.kubelet import manifests
-from tests.kubelet.api import write_kubeconfig
+from tests.kubelet.api import Fields, write_kubeconfig
 from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.control_plane import kubelet_version
 from tests.kubelet.kubelet import IMAGE_AGE_SECONDS, NODE
@@ -42,17 +41,15 @@ from tests.real_node.oci import BASE, Image, random_layer
 from tests.real_node.registry import Registry
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
 from tests.repository import ROOT
+from tests.rows import rows
 
 FINISHED = [f"finished-{number}" for number in range(10)]
-GROUP = "reclaimd.test:agents"
 COLLECT = ("reclaim", "--signal", "nodefs.available", "--all", "--now", "-o", "json")
 ROLE = ROOT / "config" / "kubernetes" / "components" / "events" / "role.yaml"
 BELOW = 100 * MIB  # the mark, below what is available at first
 SHORT = 10 * MIB  # how far below the mark each fill ends
 NOT_SENT = "an event did not reach the API server"
 MET = "ReclaimdThresholdMet"
-
-Access = Callable[[KubeletNode], dict[str, Any]]
 
 
 def image_of(name: str) -> str:
@@ -70,7 +67,7 @@ def held(node: KubeletNode) -> tuple[set[str], set[str], set[str]]:
     )
 
 
-def assert_none_runs_again(node: KubeletNode, before: dict[str, Any]) -> None:
+def assert_none_runs_again(node: KubeletNode, before: Fields) -> None:
     """A kubelet that restarts, and runs a new pod, leaves the others as they are."""
     node.kubelet.stop()
     node.kubelet.start()
@@ -97,33 +94,22 @@ def finished(make_node: NodeMaker) -> KubeletNode:
     return made
 
 
-def with_token_for(resource: str) -> Access:
-    """A service account that may get this resource."""
-    return lambda node: token_fields(node, resource)
-
-
-def with_certificate(node: KubeletNode) -> dict[str, Any]:
-    """A client certificate whose group may get nodes/pods."""
-    allow_group(node, GROUP, "nodes/pods")
-    return certificate_fields(node, "reclaimd.test:agent", GROUP)
-
-
-@pytest.mark.parametrize(
-    ("access", "since"),
-    [
-        pytest.param(with_token_for("nodes/pods"), (1, 33), id="token for nodes/pods"),
-        pytest.param(with_token_for("nodes/proxy"), (1, 0), id="token for nodes/proxy"),
-        pytest.param(with_certificate, (1, 33), id="certificate"),
-    ],
-)
+@rows("""
+    what                  | resource    | group                | since
+    a service account     | nodes/pods  |                      | 33
+    as before nodes/pods  | nodes/proxy |                      | 0
+    a client certificate  | nodes/pods  | reclaimd.test:agents | 33
+""")
 def test_what_finished_pods_hold_goes_and_none_runs_again(
-    finished: KubeletNode, access: Access, since: tuple[int, int]
+    finished: KubeletNode, resource: str, group: str, since: int
 ) -> None:
-    """Containers, sandboxes and images."""
-    if kubelet_version() < since:
+    """Containers, sandboxes and images; whoever asks, and may get this resource."""
+    if kubelet_version() < (1, since):
         pytest.skip(f"kubelet {kubelet_version()} knows no nodes/pods")
+    token = token_fields(finished, resource)
+    access = certificate_fields(finished, group, resource) if group else token
     before = finished.statuses("serves", *FINISHED)
-    record = purged(finished.configured(**access(finished)))
+    record = purged(finished.configured(**access))
     assert {each["result"] for each in record["removals"]} == {"removed"}
     assert held(finished) == ({"serves"}, {"serves"}, {APP})
     assert_none_runs_again(finished, before)
@@ -152,7 +138,7 @@ def test_a_static_pod_that_has_finished_does_not_run_again(make_node: NodeMaker)
 # ---- by default: `kubeletEndpoint: auto`
 
 
-def finding(file: str, check: str = "kubelet-list") -> dict[str, Any]:
+def finding(file: str, check: str = "kubelet-list") -> Fields:
     """What a check of doctor found, as a rule that of asking the kubelet; empty if nothing is
     wrong."""
     findings = answer(reclaimd("doctor", "--config", file, "-o", "json"))["findings"]
@@ -236,7 +222,7 @@ def test_the_nodes_own_identity_is_used_once_it_has_a_role(make_node: NodeMaker)
 # ---- its version
 
 
-def as_read(node: KubeletNode, *resources: str) -> tuple[dict[str, Any], str]:
+def as_read(node: KubeletNode, *resources: str) -> tuple[Fields, str]:
     """`reclaimd config`, asking the kubelet as a service account that may get
     these resources; its warnings.
     """
@@ -315,7 +301,7 @@ def test_events_arrive_at_the_node_and_equal_ones_are_counted(make_node: NodeMak
         found[:] = [each for each in node.api.events() if each["reason"] == MET]
         return [each["count"] for each in found] == [count]
 
-    found = list[dict[str, Any]]()
+    found = list[Fields]()
     with Daemon("--config", file) as daemon:
         for number in range(2):
             press(node, daemon, mark, number)
@@ -412,13 +398,13 @@ class PulledNode:
 
 
 @pytest.fixture
-def pulled(make_node: NodeMaker) -> Iterator[PulledNode]:
+def pulled(make_node: NodeMaker, tmp_path: Path) -> Iterator[PulledNode]:
     """`serves` and `went` are pulled, `side` is side-loaded, and all three run; nobody
     uses the imported `spare`.
     """
     if kubelet_version() < (1, 35):
         pytest.skip(f"kubelet {kubelet_version()} keeps no records of pulls: that is since 1.35")
-    with Registry() as registry:
+    with Registry(tmp_path / "registry") as registry:
         made = make_node()
         made.runtime.speaks_plainly_to(registry.address)
         node = PulledNode(made, registry, made.disk.parent / "state.json")

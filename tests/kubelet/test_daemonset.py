@@ -31,7 +31,7 @@ import yaml
 
 from tests.buildah import Buildah, build, make_root, skip_without_buildah
 from tests.bundles import unpacked_wheels
-from tests.kubelet.api import Api, Kubectl
+from tests.kubelet.api import Api, Fields, Kubectl
 from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.control_plane import ControlPlane, found
 from tests.kubelet.kubelet import IMAGE_AGE_SECONDS, NODE
@@ -132,7 +132,7 @@ def manifests_for(node: KubeletNode, state: Path, control: Path) -> str:
     """
     printed = reclaimd_here("manifests", "--image", REFERENCE)
     assert (printed.returncode, printed.stderr) == (0, "")
-    objects: list[dict[str, Any]] = list(yaml.safe_load_all(printed.stdout))
+    objects: list[Fields] = list(yaml.safe_load_all(printed.stdout))
     (pod,) = [each["spec"]["template"]["spec"] for each in objects if each["kind"] == "DaemonSet"]
     (configuration,) = [each["data"] for each in objects if "reclaimd.yaml" in each.get("data", ())]
     fields = node.reclaimd_fields()
@@ -188,7 +188,7 @@ class DaemonSet:
             self._node.api.delete(f"{PODS}/{name}")
         self._node.api.wait("its pods are gone", lambda: not self.pods(), READY_SECONDS)
 
-    def pods(self) -> dict[str, dict[str, Any]]:
+    def pods(self) -> dict[str, Fields]:
         """Its pods by name, those that are being deleted too."""
         return {
             name: pod
@@ -210,7 +210,7 @@ class DaemonSet:
                 head = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
                 self._node.api.create(f"{PODS}/{name}/binding", {**head, "target": target})
 
-    def wait_until_ready(self, *but: str) -> dict[str, Any]:
+    def wait_until_ready(self, *but: str) -> Fields:
         """Its only pod, once it is ready and is none of these names.
 
         TimeoutError with what the pod's status says.
@@ -251,7 +251,7 @@ class DaemonSet:
         return process
 
 
-def is_ready(pod: dict[str, Any]) -> bool:
+def is_ready(pod: Fields) -> bool:
     """Whether a pod is ready and is not being deleted."""
     conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", ())}
     return "deletionTimestamp" not in pod["metadata"] and conditions.get("Ready") == "True"
@@ -321,7 +321,7 @@ def first_detected(daemonset: DaemonSet) -> dict[str, float]:
     return {image: record["first_detected"] for image, record in images.items()}
 
 
-def container_of(node: KubeletNode, name: str) -> dict[str, Any]:
+def container_of(node: KubeletNode, name: str) -> Fields:
     """The status of the only container of a pod."""
     (container,) = node.api.get(f"{PODS}/{name}")["status"]["containerStatuses"]
     return dict(container)
@@ -352,7 +352,7 @@ def probed(node: KubeletNode) -> set[tuple[str, ...]]:
     return {*re.findall(line, kubelet.text("/metrics/probes"), re.MULTILINE)}
 
 
-def end_of(node: KubeletNode, name: str) -> dict[str, Any]:
+def end_of(node: KubeletNode, name: str) -> Fields:
     """Deletes a pod, and says how its container ended: a finalizer holds the
     object until that is known.
     """

@@ -39,7 +39,7 @@ from tests.kubelet.node import (
 )
 from tests.nodes.faults import Hang
 from tests.real_node.loopfs import ToolError
-from tests.real_node.oci import BASE, Image, random_layer
+from tests.real_node.oci import BASE, Image, numbered, random_layer
 from tests.real_node.runtime import ContainerRuntimeError
 from tests.reclaimd_process import PROGRAM, reclaimd
 
@@ -289,10 +289,7 @@ def test_no_image_vanishes_while_a_pod_is_being_made(make_node: NodeMaker, count
     when it comes: then the kubelet says so, and that is the truth. What must not be: a pod whose
     image vanishes while it is being made, or that waits for its sandbox's image."""
     node = make_node(maxPods=500)
-    images = [
-        Image(f"reclaimd.test/storm:{number}", (BASE, random_layer(number, MIB)))
-        for number in range(30)
-    ]
+    images = numbered("reclaimd.test/storm:{}", 30, MIB, BASE)
     node.import_images(images)
     file, choice = node.configured(), random.Random(1)  # noqa: S311 # a repeatable order, no secret
 

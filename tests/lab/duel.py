@@ -29,17 +29,14 @@ from tests.kubelet.node import DEFAULTS, GIB, MIB, KubeletNode, kubelet_node, re
 from tests.lab.bench.ring import Sampler
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import available_bytes, capacity_bytes
-from tests.real_node.oci import BASE, Image, ImageTar, random_layer
+from tests.real_node.oci import BASE, Image, ImageTar, numbered
 from tests.reclaimd_process import Daemon
 
 SIZE_BYTES = 6 * GIB
 UNUSED, UNUSED_BYTES = 19, 40 * MIB
 HEADROOM_BYTES = 200 * MIB  # above reclaimd's mark when the fill begins
 WATCH_SECONDS = 0.25
-USED_IMAGES = [
-    Image(f"reclaimd.test/used:{number}", (BASE, random_layer(1000 + number, 2 * MIB)))
-    for number in range(11)
-]
+USED_IMAGES = numbered("reclaimd.test/used:{}", 11, 2 * MIB, BASE, first=1000)
 IMAGES = [*unused(UNUSED, UNUSED_BYTES), *USED_IMAGES]
 UNTOUCHED_SECONDS = 12.0  # after the fill: the kubelet looks once more
 QUIET_SECONDS = 22.0  # above its mark: it looks each 10 s, at figures that are up to 10 s old

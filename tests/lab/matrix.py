@@ -37,6 +37,7 @@ from typing import Any
 from tests import own_machine
 from tests.kubelet.control_plane import ControlPlane, program, what_is_missing
 from tests.kubelet.node import DEFAULTS
+from tests.lab.bench.measure import commit
 from tests.lab.duel import (
     IMAGES,
     MARGIN_PERCENT,
@@ -50,9 +51,7 @@ from tests.lab.matrix_page import MEASURED, Recorded, cell, read_all, table
 from tests.real_node.crio import crio_program
 from tests.real_node.loopfs import MAKE, run_tool
 from tests.real_node.oci import ImageTar, write_images
-from tests.repository import ROOT
 
-PRODUCT = ("signals", "reclaim", "eviction")
 LONGEST_SECONDS = 900.0  # of a run
 say = partial(print, flush=True)
 RATE_MIB = 100
@@ -196,17 +195,6 @@ def version_of(path: str | Path) -> str:
     return found[0]
 
 
-def commit() -> str:
-    """The last commit that changed the code of reclaimd, with `-changed` if
-    what runs differs from that.
-    """
-    head = run_tool(
-        "git", "-C", str(ROOT), "log", "-1", "--format=%h", "--abbrev=8", "--", *PRODUCT
-    ).strip()
-    changed = run_tool("git", "-C", str(ROOT), "status", "--porcelain", "--", *PRODUCT).strip()
-    return f"{head}-changed" if changed else head
-
-
 def main(arguments: Sequence[str]) -> int:
     """Makes them, and prints the table. Returns 1 if something could not be made."""
     asked = _parser().parse_args(arguments)
@@ -217,7 +205,7 @@ def main(arguments: Sequence[str]) -> int:
     asked.into.mkdir(parents=True, exist_ok=True)
     runtime = crio_program() or Path("containerd")
     node = f"kubelet-{version_of(program('KUBELET'))}_{runtime.name}-{version_of(runtime)}"
-    runs = list(all_runs(node, asked.filesystem or list(MAKE), asked.rate, asked.runs))
+    runs = list(all_runs(node, asked.filesystem or list(MAKE), RATE_MIB, asked.runs))
     failed = make(runs, asked.into)
     say(table(read_all(asked.into)))
     return 1 if failed else 0
@@ -227,7 +215,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.lab.matrix")
     add = parser.add_argument
     add("--filesystem", action="append", choices=list(MAKE), help="may be repeated (all)")
-    add("--rate", type=int, default=RATE_MIB, help=f"MiB a second ({RATE_MIB})")
     add("--runs", type=int, default=RUNS, help=f"of each ({RUNS})")
     add("--into", type=Path, default=MEASURED, help="the directory of the files")
     return parser

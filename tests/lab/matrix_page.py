@@ -133,12 +133,8 @@ def read_all(directory: Path) -> list[Recorded]:
 
 
 def nodes(runs: Sequence[Recorded]) -> list[Node]:
-    """In the order of the table: 1.10 behind 1.9."""
-
-    def in_order(node: Node) -> list[str]:
-        return [re.sub(r"\d+", lambda number: number[0].zfill(9), str(part)) for part in node]
-
-    return sorted({run.node for run in runs}, key=in_order)
+    """In the order of the table."""
+    return sorted({run.node for run in runs})
 
 
 def table(runs: Sequence[Recorded]) -> str:

@@ -7,7 +7,6 @@ layout that most nodes have.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +16,9 @@ from tests.real_node.containerd import Containerd
 from tests.real_node.cri_client import CriClient
 from tests.real_node.crio import Crio
 from tests.real_node.loopfs import LoopFilesystem
-from tests.real_node.oci import BASE, Image, write_image, write_images
+from tests.real_node.oci import Image
 from tests.real_node.pods import PretendKubelet
-from tests.real_node.runtime import SANDBOX_IMAGE, ContainerRuntime
+from tests.real_node.runtime import ContainerRuntime
 
 GIB = 1 << 30
 
@@ -45,15 +44,12 @@ class RealNode:
         return self.filesystem.mountpoint
 
     def import_image(self, image: Image) -> str:
-        """Write `image` beside the filesystem under test, import it, delete
-        the tar, and return its id.
-        """
+        """Bring `image` in; its id."""
         return self.import_images([image])[0]
 
     def import_images(self, images: Sequence[Image]) -> list[str]:
         """The same for several in one import; their ids. The first given is the oldest."""
-        with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
-            return self.containerd.import_images(write_images(images, Path(outside)))
+        return self.containerd.bring(*images)
 
 
 @contextmanager
@@ -81,8 +77,4 @@ def running_node(
             )
             (kubelet.root_dir / "pods").mkdir(parents=True)
             kubelet.pod_logs_dir.mkdir(parents=True)
-            with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
-                pause = containerd.import_image(
-                    write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside))
-                )
-            yield RealNode(filesystem, containerd, kubelet, pause)
+            yield RealNode(filesystem, containerd, kubelet, containerd.sandbox_image_id)

@@ -7,28 +7,24 @@ code that it checks. Errors are grpc.RpcError, as the runtime gave them.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from reclaim.cri import cri_pb2 as cri
 from tests.sockets.cri_calls import CriCalls
 
+CALL_SECONDS = 60.0
+
 
 class CriClient(CriCalls):
-    """CRI v1 over the unix socket at `socket`; every call ends within `timeout_seconds`."""
+    """CRI v1 over the unix socket at `socket`; every call ends within a minute."""
 
-    def __init__(self, socket: Path, timeout_seconds: float = 30.0) -> None:
+    def __init__(self, socket: Path) -> None:
         super().__init__(f"unix:{socket}")
-        self.timeout_seconds = timeout_seconds
 
     def close(self) -> None:
         """Close the channel; calls under way are cancelled."""
         self._channel.close()
 
-    def call(self, method: str, timeout_seconds: float | None = None, **fields: Any) -> Any:
-        """Call a method once, with the fields of its request."""
-        return super().call(method, timeout_seconds or self.timeout_seconds, **fields)
-
-    def version(self, timeout_seconds: float | None = None) -> cri.VersionResponse:
+    def version(self, timeout_seconds: float = CALL_SECONDS) -> cri.VersionResponse:
         """Name and version of the runtime."""
         answer: cri.VersionResponse = self.call("Version", timeout_seconds)
         return answer
@@ -47,12 +43,12 @@ class CriClient(CriCalls):
 
     def image_status(self, image: str) -> cri.Image | None:
         """One image by id or reference; None when the runtime has none."""
-        answer = self.call("ImageStatus", image=cri.ImageSpec(image=image))
+        answer = self.call("ImageStatus", image={"image": image})
         return answer.image if answer.HasField("image") else None
 
     def remove_image(self, image: str) -> None:
         """Remove one image; on containerd 1.6 the answer comes after its garbage collection."""
-        self.call("RemoveImage", image=cri.ImageSpec(image=image))
+        self.call("RemoveImage", image={"image": image})
 
     def list_containers(self) -> list[cri.Container]:
         """Every container, in every state."""
@@ -71,7 +67,7 @@ class CriClient(CriCalls):
         status: cri.ContainerStatus = self.call("ContainerStatus", container_id=container_id).status
         return status
 
-    def kill_container(self, container_id: str, timeout_seconds: float | None = None) -> None:
+    def kill_container(self, container_id: str, timeout_seconds: float = CALL_SECONDS) -> None:
         """Stop one container by SIGKILL."""
         self.call("StopContainer", timeout_seconds, container_id=container_id)
 
@@ -79,10 +75,10 @@ class CriClient(CriCalls):
         """Remove one container, running or not."""
         self.call("RemoveContainer", container_id=container_id)
 
-    def stop_sandbox(self, sandbox_id: str, timeout_seconds: float | None = None) -> None:
+    def stop_sandbox(self, sandbox_id: str, timeout_seconds: float = CALL_SECONDS) -> None:
         """Stop one sandbox and what runs in it."""
         self.call("StopPodSandbox", timeout_seconds, pod_sandbox_id=sandbox_id)
 
-    def remove_sandbox(self, sandbox_id: str, timeout_seconds: float | None = None) -> None:
+    def remove_sandbox(self, sandbox_id: str, timeout_seconds: float = CALL_SECONDS) -> None:
         """Remove one sandbox and its containers."""
         self.call("RemovePodSandbox", timeout_seconds, pod_sandbox_id=sandbox_id)

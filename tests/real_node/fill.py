@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -28,30 +27,19 @@ class Fill:
     directory: Path
     process: subprocess.Popen[bytes]
 
-    def amount(self) -> int:
-        """The bytes that it has written so far."""
-        return sum(file.stat().st_size for file in self.directory.iterdir())
-
     def wait(self, timeout_seconds: float) -> int:
-        """Wait until the fill ends by itself and return the amount.
+        """Wait until the fill ends by itself and return how many bytes it has written.
 
         subprocess.TimeoutExpired when it has not ended in time; RuntimeError when it failed.
         """
         if code := self.process.wait(timeout_seconds):
             raise RuntimeError(f"the fill in {self.directory} ended with code {code}")
-        return self.amount()
+        return sum(file.stat().st_size for file in self.directory.iterdir())
 
-    def stop(self) -> int:
-        """End the child if it still runs and return the amount; what it wrote is kept."""
+    def stop(self) -> None:
+        """End the child if it still runs; what it wrote is kept."""
         self.process.terminate()
         self.process.wait(60)
-        return self.amount()
-
-    def remove(self) -> int:
-        """End the child, delete what it wrote, and return the amount that this freed."""
-        amount = self.stop()
-        shutil.rmtree(self.directory)
-        return amount
 
 
 def fill_bytes(

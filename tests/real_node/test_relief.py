@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,11 @@ def relieved_for_good(daemon: Daemon, crowded: CrowdedNode, mark: int) -> bool:
     passes = daemon.passes
     recorded = {image for record in passes for image in removed(record)}
     return above and gone == recorded and bool(passes) and passes[-1]["result"] == "satisfied"
+
+
+def unix_time(told: str) -> float:
+    """In seconds, of a time in a record or in the log."""
+    return datetime.fromisoformat(told).timestamp()
 
 
 def let_settle(crowded: CrowdedNode) -> None:
@@ -250,15 +256,9 @@ def test_reclaim_does_what_the_plan_says_and_its_measured_bytes_are_those_of_the
     assert set(planned[: -len(unused)]) == parts
     protected = crowd.protected_images() | crowd.protected_containers()
     assert protected <= {o["id"] for o in found["kept"]}
-    text = reclaimd_here("plan", "--config", configuration).stdout
-    assert "newest_of_live_pod" in text
-    assert "reclaimd.test/unused/00:1" in text
     assert reclaim(configuration)["result"] == "idle", "without pressure nothing is done"
 
     fill_bytes(node.mountpoint / "fill", mark - 25 * MIB, fast=True).wait(60.0)
-    check = reclaimd_here("check", "--config", configuration, "-o", "json")
-    assert check.returncode == 1
-    assert [t["signal"] for t in answer(check)["thresholds_met"]] == ["imagefs.available"]
     dry = reclaim(configuration, "--dry-run")
     assert dry["result"] == "dry_run"
     assert {o["result"] for o in dry["removals"]} == {"planned"}
@@ -368,10 +368,10 @@ def test_a_soft_threshold_acts_after_its_grace_and_its_condition_stays_for_the_t
     containerd: RealNode, tmp_path: Path
 ) -> None:
     """A grace period of 3 s: a file that exists for less causes no removal, also not later. Of one
-    that stays the condition is logged at once, and the first image removed 3 s later. 10 MiB are
+    that stays the condition is logged at once, and the pass begins 3 s later. 10 MiB are
     missing, 15 MiB the minimum reclaim, so two images of 20 MiB are removed and the third is kept.
-    With a period of 4 s ReclaimPressure is still reported after the relief, and ends after the
-    period; above the mark nothing is removed, even below mark and minimum reclaim."""
+    With a period of 4 s ReclaimPressure stays after the relief, and ends after the period; above
+    the mark nothing is removed, even below mark and minimum reclaim. The times are the daemon's."""
     node = containerd
     images = unused_images(node, 3, 10 * MIB)
     mark = node.filesystem.available_bytes() - 20 * MIB
@@ -388,37 +388,26 @@ def test_a_soft_threshold_acts_after_its_grace_and_its_condition_stays_for_the_t
     grown, met, over = node.mountpoint / "grown", "ReclaimPressure: nodefs", "ReclaimPressure is"
     with Daemon("--config", configuration) as daemon:
 
-        def is_told(begin: str, times: int) -> bool:
-            """Whether it was logged so often."""
-            return came_true(
-                lambda: (
-                    sum(each["message"].startswith(begin) for each in list(daemon.events)) == times
-                )
-            )
+        def told(begin: str) -> list[float]:
+            """When it was logged."""
+            events = [each for each in list(daemon.events) if each["message"].startswith(begin)]
+            return [unix_time(each["time"]) for each in events]
 
         grown.write_bytes(b"x" * 30 * MIB)
-        assert is_told(met, 1)
+        assert came_true(lambda: len(told(met)) == 1)
         grown.unlink()
-        assert is_told(over, 1)
+        assert came_true(lambda: len(told(over)) == 1)
         assert daemon.passes == []
         assert set(images) <= node.cri.image_ids()
         grown.write_bytes(b"x" * 30 * MIB)
-        assert is_told(met, 2)
-        seen = time.monotonic()
-        assert set(images) <= node.cri.image_ids()
-        assert came_true(lambda: images[0] not in node.cri.image_ids())
-        assert time.monotonic() - seen >= 2.0, "the condition is logged later than observed"
         record = relieved(daemon)
-        since = time.monotonic()
-        assert node.filesystem.available_bytes() >= mark + 15 * MIB
-        conditions = status(configuration)["conditions"]
-        if time.monotonic() - since < 3.0:
-            assert conditions == ["ReclaimPressure"]
         above = node.filesystem.available_bytes() - mark
+        assert above >= 15 * MIB
         (node.mountpoint / "more").write_bytes(b"x" * (above - 2 * MIB))
-        assert is_told(over, 2)
-        # the last observation with pressure was before the relief was logged
-        assert time.monotonic() - since >= 2.0
+        assert came_true(lambda: len(told(over)) == 2)
+        began = unix_time(record["started"])
+        assert began - told(met)[1] >= 2.0, "the condition is logged later than observed"
+        assert told(over)[1] - began >= 3.5, "there was pressure when the pass began"
         document = status(configuration)
         assert document["conditions"] == []
         assert [each["result"] for each in document["passes"]] == ["satisfied"]
@@ -476,7 +465,7 @@ def test_a_filesystem_that_is_mounted_over_the_image_root_changes_layout_and_row
 
 LAYERS, LAYER_BYTES = 8, 128 * MIB  # a cache of 1 GiB
 EXAMPLE = ROOT / "config" / "examples" / "buildkit" / "prune-buildkit.sh"
-LONG_BUILD = 'COPY {copied} /copied\nRUN ["/bin/busybox", "sleep", "20"]\n'
+LONG_BUILD = 'COPY busybox /copied\nRUN ["/bin/busybox", "sleep", "20"]\n'
 BUILDKITD = os.environ.get("BUILDKITD") or shutil.which("buildkitd") or ""
 
 
@@ -488,42 +477,37 @@ class BuildKit:
         self._context = context
         shutil.copy("/bin/busybox", context)
 
-    def _command(self, steps: str) -> list[str]:
+    def build(self, steps: str) -> subprocess.Popen[bytes]:
+        """A build, which goes on."""
         dockerfile = f"FROM scratch\nCOPY busybox /bin/busybox\n{steps}"
         (self._context / "Dockerfile").write_text(dockerfile)
         local = [f"--local={name}={self._context}" for name in ("context", "dockerfile")]
-        command = [buildctl(), "--addr", self.address, "build", "--frontend", "dockerfile.v0"]
-        return [*command, *local]
-
-    def build(self, steps: str) -> None:
-        """A build, to its end."""
-        subprocess.run(self._command(steps), check=True, capture_output=True, timeout=120.0)
-
-    def begin(self, steps: str) -> subprocess.Popen[bytes]:
-        """A build that goes on."""
-        return subprocess.Popen(
-            self._command(steps), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
+        return self._asked("build", "--frontend", "dockerfile.v0", *local)
 
     def fill_cache(self) -> None:
         """Layers that no build needs any more, each with content of its own."""
         for number in range(LAYERS):
             (self._context / str(number)).write_bytes(os.urandom(LAYER_BYTES))
-            self.build(f"COPY {number} /data\n")
+            ended(self.build(f"COPY {number} /data\n"))
             (self._context / str(number)).unlink()
 
     @property
     def cached_bytes(self) -> int:
         """What its cache takes, as it says itself."""
-        sizes = "{{range .}}{{.Size}} {{end}}"
-        command = [buildctl(), "--addr", self.address, "du", "--format", sizes]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60.0)
-        return sum(map(int, done.stdout.split()))
+        sizes = ended(self._asked("du", "--format", "{{range .}}{{.Size}} {{end}}"))
+        return sum(map(int, sizes.split()))
+
+    def _asked(self, *words: str) -> subprocess.Popen[bytes]:
+        """By buildctl, which is beside the daemon."""
+        command = [str(Path(BUILDKITD).with_name("buildctl")), "--addr", self.address, *words]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def buildctl() -> str:
-    """Beside the daemon."""
-    return str(Path(BUILDKITD).with_name("buildctl"))
+def ended(command: subprocess.Popen[bytes]) -> bytes:
+    """What it has printed by its end, which is good."""
+    printed, said = command.communicate(timeout=120.0)
+    assert command.returncode == 0, said.decode()
+    return printed
 
 
 @contextmanager
@@ -579,7 +563,7 @@ def test_buildkits_cache_makes_room_and_a_build_goes_on(
         asked = ("--config", configuration, "--signal", "imagefs.available", "-o", "json")
         listed = [each["name"] for each in answer(reclaimd("plan", *asked))["removals"]]
         assert len(listed) >= LAYERS
-        running = builder.begin(LONG_BUILD.format(copied="busybox"))
+        running = builder.build(LONG_BUILD)
         with Daemon("--config", configuration) as daemon:
             fill = fill_bytes(
                 node.mountpoint / "fill", MIB, rate_bytes_per_second=100 * MIB, most_bytes=GIB // 2
@@ -587,7 +571,6 @@ def test_buildkits_cache_makes_room_and_a_build_goes_on(
             assert fill.wait(60.0) >= GIB // 2
             is_relieved(daemon, node.filesystem.available_bytes, mark)
         left = builder.cached_bytes
-        _, said = running.communicate(timeout=60.0)
-    assert running.returncode == 0, said.decode()
+        ended(running)
     assert node.cri.image_ids() == images, "no image has gone"
     assert 0 < left < full - 200 * MIB

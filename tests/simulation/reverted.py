@@ -88,7 +88,7 @@ def main() -> int:
         for name, revert in REVERTS.items()
         if not given.names or name in given.names
     }
-    return tell(chosen, (), None)
+    return tell(chosen, None)
 
 
 if __name__ == "__main__":

@@ -18,18 +18,16 @@ from pathlib import Path
 
 from eviction.wording.explain import table
 from tests.lab.bench import ablate
-from tests.lab.bench.costs import at_rest, containerd_first_byte, start_up
+from tests.lab.bench.costs import at_rest, start_up
 from tests.lab.bench.measure import Effort, Row, effort_of
 from tests.lab.bench.regret import compare
-from tests.real_node.conftest import what_is_missing
 
 MEASURED = Path(__file__).with_name("measured")
 REPORT = Path("report")
 
 Measurement = Callable[[Effort], list[Row]]
 
-EVERYWHERE: dict[str, Measurement] = {"rest": at_rest, "start": start_up}
-ON_A_REAL_NODE: dict[str, Measurement] = {"containerd-first-byte": containerd_first_byte}
+KNOWN: dict[str, Measurement] = {"rest": at_rest, "start": start_up}
 WITH_OPTIONS = {"ablate": ablate.main, "regret": compare.main}
 
 
@@ -37,19 +35,16 @@ def main(names: Sequence[str]) -> int:
     """Measures, prints, writes. Returns 2 for a name that is not one of the measurements."""
     if names and names[0] in WITH_OPTIONS:
         return WITH_OPTIONS[names[0]](names[1:])
-    effort, missing = effort_of(), what_is_missing()
-    known = EVERYWHERE | ({} if missing else ON_A_REAL_NODE)
-    if missing:
-        print(f"left out, {', '.join(ON_A_REAL_NODE)}: {missing}", file=sys.stderr)
-    if unknown := set(names) - known.keys():
-        there = ", ".join((*known, *WITH_OPTIONS))
+    effort = effort_of()
+    if unknown := set(names) - KNOWN.keys():
+        there = ", ".join((*KNOWN, *WITH_OPTIONS))
         print(f"no measurement {', '.join(sorted(unknown))}; there are {there}", file=sys.stderr)
         return 2
     rows: list[Row] = []
     began = time.monotonic()
-    for name in names or known:
+    for name in names or KNOWN:
         print(f"{time.monotonic() - began:.0f} s: {name}", file=sys.stderr)
-        rows += known[name](effort)
+        rows += KNOWN[name](effort)
     head = ["WHAT", "RUNS", "MEDIAN", "BEST", "WORST"]
     print("\n".join(table([head, *(row.cells() for row in rows)])))
     document = {
@@ -61,7 +56,7 @@ def main(names: Sequence[str]) -> int:
             for row in rows
         ],
     }
-    whole = not (names or effort.short or missing)
+    whole = not (names or effort.short)
     directory = MEASURED if whole else REPORT
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "bench.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")

@@ -22,7 +22,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import textwrap
 import time
@@ -33,9 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from eviction.wording.explain import table
-from tests.lab.bench.measure import Effort, effort_of, figure
+from tests.lab.bench.measure import Effort, commit, effort_of, figure
 from tests.lab.bench.ring import (
-    NOBODY,
     SCENES,
     THROTTLE,
     WITH_HINT,
@@ -49,7 +47,6 @@ from tests.lab.bench.without import find
 from tests.real_node.conftest import CONTAINERD_TOOLS, what_is_missing
 from tests.real_node.crio import crio_tools
 from tests.reclaimd_process import Daemon
-from tests.repository import ROOT
 
 FILESYSTEMS = ("ext4", "xfs")
 ALL_FILESYSTEMS = (*FILESYSTEMS, WITH_HINT, "btrfs")
@@ -61,18 +58,7 @@ VARIABLE = "RECLAIMD_BESIDE"
 NEWER_FIELDS = ("lockDirectory",)
 REPORT = Path("report/ablate.json")
 CHILD = (sys.executable, "-m", "tests.lab.bench.without")
-HEAD = [
-    "WITHOUT",
-    "FILLS",
-    "FIRST BYTE ms",
-    "LOWEST MiB",
-    "PRESSURE",
-    "s",
-    "IMAGES",
-    "CONTAINERS",
-    "BEYOND MiB",
-    "OTHERS MiB/s",
-]
+HEAD = "WITHOUT|FILLS|FIRST BYTE ms|LOWEST MiB|PRESSURE|s|IMAGES|CONTAINERS|BEYOND MiB|OTHERS MiB/s"
 
 
 @dataclass(frozen=True)
@@ -187,7 +173,7 @@ def _fills(on: Ring, filesystem: str, asked: argparse.Namespace) -> Iterator[dic
     """All arms at all rates; another arm is the first one of each round."""
     arms = list(_arms(filesystem, asked.rules))
     rates = asked.rate or effort_of().rates
-    engine = _engine()
+    engine = commit()
     for number in range(asked.runs):
         first = number * max(len(arms) // 3, 1) % len(arms)
         for rate in rates:
@@ -208,7 +194,7 @@ def _fought(
     on: Ring, where: Mapping[str, Any], start: StartResponder, fields: Mapping[str, object]
 ) -> dict[str, Any]:
     began = time.monotonic()
-    fought: Fought = on.fight(where["rate"], start, fields, where["writers"])
+    fought: Fought = on.fight(where["rate"], start, fields=fields, writers=where["writers"])
     return {**asdict(fought), "taken_seconds": round(time.monotonic() - began, 1)}
 
 
@@ -222,7 +208,7 @@ def _arms(
         if name == NOTHING:
             continue
         if name == RECLAIMD:
-            yield name, lambda configuration: nullcontext(NOBODY), {}
+            yield name, lambda configuration: nullcontext(), {}
             continue
         rules = [RULES[each] for each in name.split(TOGETHER)]
         if all(filesystem in rule.filesystems for rule in rules):
@@ -258,23 +244,6 @@ def known_to_both(configuration: str) -> str:
     return configuration
 
 
-def _engine() -> str:
-    """The last commit that has changed the product."""
-    command = [
-        "git",
-        "-C",
-        str(ROOT),
-        "log",
-        "-1",
-        "--format=%h",
-        "--",
-        "signals",
-        "reclaim",
-        "eviction",
-    ]
-    return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
-
-
 def _line(fill: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in fill.items())
 
@@ -293,7 +262,7 @@ def report(fills: Sequence[Mapping[str, Any]]) -> str:
         here = [fill for fill in fills if _where(fill) == where]
         arms = dict.fromkeys(fill["without"] for fill in here)
         rows = [_cells(arm, [fill for fill in here if fill["without"] == arm]) for arm in arms]
-        lines += [where, *table([HEAD, *rows]), ""]
+        lines += [where, *table([HEAD.split("|"), *rows]), ""]
     return "\n".join(lines)
 
 

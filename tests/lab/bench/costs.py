@@ -1,11 +1,9 @@
-"""What reclaimd costs: at rest, from its start to a removal, and from a mark to the first byte.
+"""What reclaimd costs: at rest, and from its start to a removal.
 
 At rest: a daemon with metrics on, its processor time with two filesystems far from their marks and
 close to them, and its memory. Whole processes: `reclaimd --help`, and `reclaimd reclaim` from exec
-to the first removal, by the daemon and standalone. First byte: on a real containerd with many dead
-containers and unused images, and what of it is containerd's own: a caller that knows the images,
-and asks nothing. It is the filesystem's, by an independent sampler: a removal that is answered has
-not freed anything yet. A fill begins a second before the mark.
+to the first removal, by the daemon and standalone. How soon the first byte is free on a real
+containerd: `ablate nothing`.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,9 +19,7 @@ from typing import Any
 import psutil
 
 from signals.types import FilesystemRole, FsLayout, Signal
-from tests.background import Background
 from tests.lab.bench.measure import Effort, Row
-from tests.lab.bench.ring import SCENES, Ring, StartResponder, ring
 from tests.nodes.small_node import MIB, SmallNode
 from tests.ports import free_port
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd
@@ -38,7 +33,6 @@ SCRAPES_A_SECOND = 20  # an hour of scrapes every 15 s, compressed into 12 s
 IMAGES = 40
 PODS = 10
 WITHIN_SECONDS = 30.0
-LOOK_SECONDS = 0.001
 
 
 # ---- at rest
@@ -165,41 +159,3 @@ def one_hook(small: SmallNode, configuration: str, *arguments: str) -> float:
         raise RuntimeError(f"{command} ended with {hook.returncode}")
     small.add_image(f"registry.example/again/{before}:1", MIB)
     return seconds * 1000
-
-
-# ---- the first byte
-
-
-def containerd_first_byte(effort: Effort) -> list[Row]:
-    """All crossings on one node, in turns. What was removed is brought back before each."""
-    rows: dict[str, list[float]] = {}
-    with ring("ext4", SCENES["small"](effort)) as on:
-        ways: dict[str, StartResponder] = {
-            "bare calls": lambda _: BareCalls(on),
-            f"{effort.dead} dead containers": lambda file: Daemon("--config", file),
-        }
-        for _ in range(effort.first_bytes):
-            for rate in effort.rates:
-                for who, start in ways.items():
-                    what = f"containerd, {rate} MiB/s, {who}: from the mark to the first byte"
-                    first = on.fight(rate, start).first_byte_ms
-                    if first is None:
-                        raise RuntimeError(f"{what}: nothing was freed")
-                    rows.setdefault(what, []).append(first)
-    return [Row(what, "ms", found) for what, found in rows.items()]
-
-
-class BareCalls(Background):
-    """Whenever the disk is below the mark, the next image goes by one call: what no program can be
-    faster than."""
-
-    passes: Sequence[object] = ()
-
-    def __init__(self, on: Ring) -> None:
-        super().__init__("bare calls")
-        self._on, self._images = on, on.crowd.unused()
-
-    def _run(self) -> None:
-        while self._images and not self._over.wait(LOOK_SECONDS):
-            if self._on.node.filesystem.available_bytes() < self._on.mark:
-                self._on.node.cri.remove_image(self._images.pop())

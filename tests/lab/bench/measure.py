@@ -7,11 +7,15 @@ from __future__ import annotations
 import os
 import re
 import statistics
+import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.repository import ROOT
+
 MIB = 1 << 20
+PRODUCT = ("signals", "reclaim", "eviction")
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,18 @@ def put(page: Path, pattern: str, text: str) -> None:
     page.write_text(whole)
 
 
+def commit() -> str:
+    """The last commit that has changed the product, with `-changed` if what runs differs from that;
+    empty without git."""
+    asked = ("log -1 --format=%h --abbrev=8", "status --porcelain")
+    commands = [["git", "-C", str(ROOT), *words.split(), "--", *PRODUCT] for words in asked]
+    head, changed = (
+        subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
+        for command in commands
+    )
+    return f"{head}-changed" if changed else head
+
+
 @dataclass(frozen=True)
 class Effort:
     """Numbers of runs, seconds and sizes. `rates`: MiB a second; `images`: unused ones, of
@@ -59,7 +75,6 @@ class Effort:
     stretches: int = 2
     memory_seconds: float = 10.0
     rates: tuple[int, ...] = (100, 400)
-    first_bytes: int = 10
     images: int = 300
     image_bytes: int = 5 * MIB
     dead: int = 500
@@ -72,7 +87,6 @@ SHORT = Effort(
     stretches=1,
     memory_seconds=0.5,
     rates=(400,),
-    first_bytes=1,
     images=24,
     dead=50,
 )

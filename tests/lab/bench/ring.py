@@ -14,14 +14,12 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Protocol
 
 from reclaim.xfs_hint import set_inherited_hint
 from tests.background import Background
@@ -32,7 +30,7 @@ from tests.real_node.crio import crio_program
 from tests.real_node.fill import Fill, fill_bytes
 from tests.real_node.loopfs import available_bytes, capacity_bytes, loop_devices_of, run_tool
 from tests.real_node.oci import BASE, Image, ImageTar, random_layer, write_image
-from tests.reclaimd_process import came_true, write_configuration
+from tests.reclaimd_process import Daemon, came_true, write_configuration
 
 KUBELETS_PERCENT = {"nodefs.available": 10, "imagefs.available": 15}  # its defaults
 KUBELETS_MARK, OUR_MARK, GOAL = 15, 20, 22  # percent: our margin is 5, and the minimum reclaim 2
@@ -68,10 +66,6 @@ class Scene:
     below_bytes: int
     write_mib: int = 0
 
-    def headroom(self, rate_mib: int) -> int:
-        """From the beginning of a fill to our mark, in bytes."""
-        return self.before_bytes or rate_mib * MIB
-
 
 def small(effort: Effort) -> Scene:
     """6 GiB, which one burst fills; half as far again below our mark as the kubelet's is."""
@@ -95,16 +89,8 @@ def slow(effort: Effort) -> Scene:
 SCENES = {"small": small, "large": large, "slow": slow}
 
 
-class Responder(Protocol):
-    """Who relieves the node; `passes` are those that have ended."""
-
-    @property
-    def passes(self) -> Sequence[object]: ...
-
-
-StartResponder = Callable[[str], AbstractContextManager[Responder]]
-"""Starts it with this configuration file of reclaimd's."""
-NOBODY = SimpleNamespace(passes=())
+StartResponder = Callable[[str], AbstractContextManager[Daemon | None]]
+"""Starts who relieves the node, if anybody does, with this configuration file of reclaimd's."""
 
 
 @dataclass(frozen=True)
@@ -257,21 +243,21 @@ class Ring:
         self,
         rate_mib: int,
         start: StartResponder,
-        without_fields: Mapping[str, object] | None = None,
-        writers: int = 0,
+        fields: Mapping[str, object],
+        writers: int,
     ) -> Fought:
-        """One fill at so many MiB/s; `without_fields`: of the configuration,
-        in place of the usual ones; beside so many other `writers`.
-        """
+        """One fill at so many MiB/s; `fields`: of the configuration, in place of the usual ones;
+        beside so many other `writers`."""
         node, crowd, disk = self.node, self.crowd, self.node.mountpoint
         crowd.complete()
         ours = self.mark
         kubelets, goal = (self._capacity * percent // 100 for percent in (KUBELETS_MARK, GOAL))
-        headroom, most_mib = self._scene.headroom(rate_mib), self._scene.write_mib
+        headroom = self._scene.before_bytes or rate_mib * MIB
+        most_mib = self._scene.write_mib
         fill_bytes(disk / "ballast", ours + headroom, fast=True).wait(60.0)
         run_tool("sync", "-f", disk)
         images, containers = len(crowd.unused()), len(crowd.containers())
-        configuration = self._configuration(dict(without_fields or {}))
+        configuration = self._configuration(fields)
         try:
             with (
                 _throttled(node, most_mib) if most_mib else nullcontext(),
@@ -284,10 +270,10 @@ class Ring:
                 try:
                     with Sampler(disk, filling) as sampler:
                         filling.process.wait(WITHIN_SECONDS)
-                        relieved = who is not NOBODY and came_true(
+                        relieved = who is not None and came_true(
                             lambda: node.filesystem.available_bytes() >= ours, WITHIN_SECONDS
                         )
-                        _wait_until_quiet(who)
+                        passes = _passes_until_quiet(who)
                 finally:
                     filling.stop()
                 others_mib_s = others()
@@ -306,11 +292,11 @@ class Ring:
             containers_lost=containers - dead,
             containers_left=dead,
             beyond_mib=round(max(most - goal, 0) / MIB, 1),
-            passes=len(who.passes),
+            passes=passes,
             others_mib_s=others_mib_s,
         )
 
-    def _configuration(self, fields: dict[str, object]) -> str:
+    def _configuration(self, fields: Mapping[str, object]) -> str:
         path, node = self._directory, self.node
         kubelet = path / "kubelet.yaml"
         hard = {signal: f"{percent}%" for signal, percent in KUBELETS_PERCENT.items()}
@@ -341,13 +327,14 @@ def _throttled(node: RealNode, mib: int) -> Iterator[None]:
         THROTTLE.write_text(f"{device_id} 0\n")
 
 
-def _wait_until_quiet(who: Responder) -> None:
-    """Until no pass has ended for a second."""
-    since, seen = time.monotonic(), len(who.passes)
+def _passes_until_quiet(who: Daemon | None) -> int:
+    """How many have ended, once none has for a second."""
+    since, seen = time.monotonic(), 0
     while time.monotonic() - since < QUIET_SECONDS:
-        time.sleep(0.05)
-        if len(who.passes) != seen:
+        if who is not None and len(who.passes) != seen:
             since, seen = time.monotonic(), len(who.passes)
+        time.sleep(0.05)
+    return seen
 
 
 @contextmanager

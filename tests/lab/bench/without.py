@@ -17,30 +17,21 @@ from types import ModuleType
 ROOMS = ("signals", "reclaim", "eviction")
 
 
-def find(target: str) -> tuple[ModuleType, object, str]:
-    """The module, what has the attribute (it or a class of it), and its name.
-
-    Raises ImportError or AttributeError.
-    """
-    module_name, _, path = target.partition(":")
+def find(target: str) -> tuple[ModuleType, str, object]:
+    """The module, the name of its attribute, and what that is. Raises ImportError or
+    AttributeError."""
+    module_name, _, name = target.partition(":")
     module = importlib.import_module(module_name)
-    *classes, name = path.split(".")
-    owner: object = module
-    for each in classes:
-        owner = getattr(owner, each)
-    getattr(owner, name)
-    return module, owner, name
+    return module, name, getattr(module, name)
 
 
 def set_attributes(expressions: Mapping[str, str]) -> None:
-    """Gives each attribute (`module:attribute` or `module:Class.attribute`) the value of its
-    expression, also where modules have imported it by name. Raises ImportError or AttributeError
-    for one that is not there."""
+    """Gives each attribute (`module:attribute`) the value of its expression, also where modules have
+    imported it by name. Raises ImportError or AttributeError for one that is not there."""
     for target, expression in expressions.items():
-        module, owner, name = find(target)
-        before, value = getattr(owner, name), eval(expression, vars(module))  # noqa: S307 # from our own table
-        setattr(owner, name, value)
-        for other in list(sys.modules.values()) if owner is module else ():
+        module, name, before = find(target)
+        value = eval(expression, vars(module))  # noqa: S307 # from our own table
+        for other in list(sys.modules.values()):
             if other.__name__.partition(".")[0] in ROOMS and vars(other).get(name) is before:
                 setattr(other, name, value)
 

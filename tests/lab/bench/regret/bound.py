@@ -21,6 +21,8 @@ from scipy.sparse import csr_array
 from tests.lab.bench.regret.node import KUBELET_MARK
 from tests.lab.bench.regret.workloads import GIB, Trace
 
+Uses = list[tuple[int, list[tuple[float, float]]]]
+"""By layer: its bytes, and from when to when containers use it."""
 MOMENTS = 4000
 """At so many starts of containers, evenly chosen, the disk is looked at: fewer make it a lower
 bound, and a faster one."""
@@ -52,13 +54,12 @@ def least_bytes_again(trace: Trace) -> int:
         method="highs",
     )
     if not found.success:
-        raise ArithmeticError(f"no bound for {trace.name}: {found.message}")
+        raise ArithmeticError(f"no bound: {found.message}")
     return round((sum(gaps.values()) + float(found.fun)) * GIB)
 
 
-def _uses(trace: Trace) -> list[tuple[int, list[tuple[float, float]]]]:
-    """By layer: its bytes, and when containers use it. Images that cannot be pulled need no room
-    here, as they may be lost for nothing."""
+def _uses(trace: Trace) -> Uses:
+    """Images that cannot be pulled need no room here, as they may be lost for nothing."""
     found: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for start in trace.starts:
         image = trace.catalogue.images[start.image]
@@ -78,9 +79,7 @@ def _moments(trace: Trace) -> list[float]:
     return [times[number * len(times) // count] for number in range(count)]
 
 
-def _room(
-    trace: Trace, uses: list[tuple[int, list[tuple[float, float]]]], moments: list[float]
-) -> list[float]:
+def _room(trace: Trace, uses: Uses, moments: list[float]) -> list[float]:
     """GiB for what is not in use, at each moment."""
     changes = [(at, size) for size, spells in uses for at, _ in spells]
     changes += [(until, -size) for size, spells in uses for _, until in spells]

@@ -17,6 +17,7 @@ instruction of its Dockerfile on, as a build makes them; the layers before that 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -43,11 +44,7 @@ def log_uniform(random: Random, least: float, most: float) -> float:
 
 def zipf(count: int, exponent: float = 1.0) -> list[float]:
     """Cumulative weights of the ranks from 1, for `random.choices`."""
-    total, found = 0.0, []
-    for rank in range(1, count + 1):
-        total += rank**-exponent
-        found.append(total)
-    return found
+    return list(itertools.accumulate(rank**-exponent for rank in range(1, count + 1)))
 
 
 @dataclass(frozen=True, slots=True)

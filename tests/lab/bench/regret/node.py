@@ -123,10 +123,10 @@ class Node:
 
     def __post_init__(self) -> None:
         disk, self.used = self.trace.disk_bytes, self.trace.other_bytes
-        self.mark = disk - math.ceil(disk * self.policy.mark)
-        self._goal = disk - math.ceil(disk * self.policy.relieved)
-        self._kubelet_mark = disk - math.ceil(disk * KUBELET_MARK)
-        self._gc_goal = disk - math.ceil(disk * GC_TARGET)
+        self.mark, self._goal, self._kubelet_mark, self._gc_goal = (
+            disk - math.ceil(disk * part)
+            for part in (self.policy.mark, self.policy.relieved, KUBELET_MARK, GC_TARGET)
+        )
         self._next_timer = self.policy.every_seconds or math.inf
         for image in self.trace.imported:
             self.used += self._hold(image)

@@ -38,7 +38,6 @@ class Trace:
     containers. `imported`: the images that are there from the beginning and that no registry
     has. `starts`: by time."""
 
-    name: str
     disk_bytes: int
     other_bytes: int
     catalogue: Catalogue
@@ -88,15 +87,15 @@ def ci_fleet(seed: int, days: float = 14) -> Trace:
         else:
             image = random.choice(makes.bases) if kind > 0.95 else current[place]
             starts.append(Start(at, image, seconds, writes))
-    return Trace("CI fleet", 200 * GIB, 12 * GIB, catalogue, sorted(starts))
+    return Trace(200 * GIB, 12 * GIB, catalogue, sorted(starts))
 
 
-def service_node(seed: int, days: float = 90) -> Trace:
+def service_node(seed: int) -> Trace:
     """A node of 100 GiB with 60 services, each away for days now and then, rolled out between twice
     a day and once a month, one rollout in twelve rolled back within two days; 25 CronJobs that run
     between each quarter of an hour and once a day, with a new version each month; and a debugging
     image every other day."""
-    random, catalogue, end = Random(f"service {seed}"), Catalogue(), days * DAY
+    random, catalogue, end = Random(f"service {seed}"), Catalogue(), 90 * DAY
     makes = Repositories(catalogue, random)
     starts: list[Start] = []
     for _ in range(60):
@@ -112,7 +111,7 @@ def service_node(seed: int, days: float = 90) -> Trace:
             at += every
     for at in poisson(random, 2 * DAY, end):
         starts.append(Start(at, next(makes.repository()), HOUR))
-    return Trace("service node", 100 * GIB, 15 * GIB, catalogue, sorted(starts))
+    return Trace(100 * GIB, 15 * GIB, catalogue, sorted(starts))
 
 
 def _service(random: Random, versions: Iterator[int], end: float) -> Iterator[Start]:
@@ -143,7 +142,7 @@ def _service(random: Random, versions: Iterator[int], end: float) -> Iterator[St
             at = after
 
 
-def ml_node(seed: int, days: float = 90) -> Trace:
+def ml_node(seed: int) -> Trace:
     """A GPU node of 500 GiB: 40 jobs a day from 30 models of 5 to 40 GB by Zipf's law, in images on
     two frameworks of some 8 GB. Every two weeks a model has a new version; half of the models are a
     layer below the code, and stay."""
@@ -164,22 +163,22 @@ def ml_node(seed: int, days: float = 90) -> Trace:
         return catalogue.image((*framework, *kept[number], *code), repositories[number])
 
     current, starts = [version(number) for number in range(30)], []
-    for at in poisson(random, DAY / 40, days * DAY):
+    for at in poisson(random, DAY / 40, 90 * DAY):
         for number in range(30):
             if random.random() < 1 / (14 * 40):
                 current[number] = version(number)
         (number,) = random.choices(range(30), cum_weights=weights)
         writes = written(random, 2 * GIB, 20 * GIB, 60 * GIB)
         starts.append(Start(at, current[number], log_normal(random, HOUR / 2, 3 * HOUR), writes))
-    return Trace("ML node", 500 * GIB, 30 * GIB, catalogue, starts)
+    return Trace(500 * GIB, 30 * GIB, catalogue, starts)
 
 
-def edge_node(seed: int, days: float = 180) -> Trace:
+def edge_node(seed: int) -> Trace:
     """A gateway of 64 GiB: 15 side-loaded images, half of which run once a day to once a
     quarter and the others in reserve; 12 pulled applications, half of them always there and
     half twice a day, with an update every two weeks; and recordings of up to 8 GiB that stay
     until they are uploaded."""
-    random, catalogue, end = Random(f"edge {seed}"), Catalogue(), days * DAY
+    random, catalogue, end = Random(f"edge {seed}"), Catalogue(), 180 * DAY
     makes = Repositories(catalogue, random)
     starts: list[Start] = []
     imported = []
@@ -207,7 +206,7 @@ def edge_node(seed: int, days: float = 180) -> Trace:
     for at in poisson(random, 6 * HOUR, end):
         seconds = log_normal(random, 3 * HOUR, 12 * HOUR)
         starts.append(Start(at, recorder, seconds, int(random.uniform(0.2, 8) * GIB)))
-    return Trace("edge node", 64 * GIB, 8 * GIB, catalogue, sorted(starts), tuple(imported))
+    return Trace(64 * GIB, 8 * GIB, catalogue, sorted(starts), tuple(imported))
 
 
 WORKLOADS: dict[str, Callable[[int], Trace]] = {
