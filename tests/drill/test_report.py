@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -182,20 +182,16 @@ def test_hostile_names_are_escaped_everywhere() -> None:
 def test_a_long_timeline_keeps_the_lowest_point_of_every_line(noise: bytes, most: int) -> None:
     """Bytes and inodes of two filesystems; at most so many points, in their order, all along the
     time, and all of them if they are no more."""
-    samples = []
-    for at in range(0, len(noise) - 3, 4):
-        one, two, three, four = noise[at : at + 4]
-        samples.append(Sample(float(at), ((one, two), (three, four))))
-    count = len(samples)
-    kept = downsample(samples, most)
+    cut = [noise[at : at + 4] for at in range(0, len(noise) - 3, 4)]
+    samples = [Sample(float(at), ((a, b), (c, d))) for at, (a, b, c, d) in enumerate(cut)]
+    count, kept = len(samples), downsample(samples, most)
+    assert kept == [each for each in samples if each in kept]
     assert len(kept) <= most
-    assert kept == sorted(set(kept) & set(samples), key=lambda each: each.seconds)
     assert len(kept) == count or count > most
     assert 2 * len(kept) >= min(count, most) // 4
-    for place in (0, 1):
-        for unit in (0, 1):
-            lowest = {min(each.available[place][unit] for each in some) for some in (samples, kept)}
-            assert len(lowest) == 1
+    for place, unit in product((0, 1), (0, 1)):
+        lowest = {min(each.available[place][unit] for each in some) for some in (samples, kept)}
+        assert len(lowest) == 1
 
 
 # ---- drawings

@@ -10,27 +10,15 @@ from typing import Any, get_args
 import pytest
 import yaml
 from hypothesis import given, settings
-from jsonschema import Draft202012Validator
-from pydantic import ValidationError
 
-from eviction.configuration.models import Model
 from eviction.configuration.strict_yaml import read_document
 from eviction.drill.embedded import describe_fault, failpoint_of
 from eviction.drill.scenario import (
-    ConditionExpectation,
-    Expectation,
     Fault,
     FaultAction,
-    FilesystemSpec,
-    FunctionSpec,
     ImageSpec,
     Method,
-    NodeSpec,
-    OwnFilesystemSpec,
-    PodSpec,
     PodState,
-    Pressure,
-    RuntimeSpec,
     ScenarioError,
     find_scenario,
     library,
@@ -38,14 +26,14 @@ from eviction.drill.scenario import (
     scenario_of,
 )
 from reclaim.cri.status import Code
-from tests.drill.documents import IMAGEFS, document, scenario
+from tests.drill.documents import document, scenario
 from tests.expected import expect
 from tests.mutations import mutations
 from tests.nodes import faults
 from tests.nodes.faults import CODES
 from tests.nodes.full_server import METHODS
 from tests.pages import DOCS, code_blocks
-from tests.schemas import problems, schema_of, validator
+from tests.schemas import problems, validator
 
 HERE = Path(__file__).parent
 RICH: dict[str, Any] = {**document(), **yaml.safe_load((HERE / "rich.yaml").read_text())}
@@ -96,6 +84,14 @@ def test_entries_stand_for_objects() -> None:
     assert node.images[2].names[0] == "registry.example/old-01:1"
     tagged = ImageSpec.model_validate({"name": "localhost:5000/shop:v2", "size": "1Mi", "count": 2})
     assert tagged.names == ["localhost:5000/shop-01:v2", "localhost:5000/shop-02:v2"]
+
+
+def test_nothing_is_collected_periodically_or_held_off_unless_a_scenario_says_it() -> None:
+    """What is removed is due to its pressures alone."""
+    calm = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
+    for other in ({}, {"imageGCHighThresholdPercent": 85}, {"holdOffAfterStart": "1m"}):
+        found = scenario(node={"configuration": other}).node.configuration
+        assert {name: found[name] for name in calm} == calm | other
 
 
 def fault(action: FaultAction, **fields: Any) -> Fault:
@@ -152,42 +148,3 @@ def test_what_the_drill_accepts_the_schema_accepts(written: Any) -> None:
     assert refusal(RICH) is None
     if refusal(written) is None:
         assert problems(validator("scenario"), written) == []
-
-
-ONE_OF_EACH_TYPE: tuple[Any, ...] = ("x", 5, 1.5, True, None, [], [1], {}, {"x": 1}, {"x": []})
-ONE_OF_EACH_PART: dict[type[Model], dict[str, Any]] = {
-    FilesystemSpec: IMAGEFS,
-    OwnFilesystemSpec: {**IMAGEFS, "name": "cache"},
-    FunctionSpec: {"name": "prune"},
-    ImageSpec: RICH["node"]["images"][0],
-    PodSpec: RICH["node"]["pods"][0],
-    RuntimeSpec: {},
-    NodeSpec: RICH["node"],
-    Pressure: RICH["pressure"][0],
-    Fault: RICH["faults"][0],
-    ConditionExpectation: {},
-    Expectation: RICH["expect"],
-}
-
-
-def test_the_schema_describes_every_part_and_field_and_its_type() -> None:
-    """Each part has a title and a description, each field a sentence. A value of a type that the
-    model refuses is refused by the schema, too. There are no other parts, but those of the
-    configuration's margin and rows."""
-    whole = schema_of("scenario")
-    for part in (whole, *whole["$defs"].values()):
-        assert part["title"]
-        assert part["description"]
-        assert all(field["description"].endswith(".") for field in part["properties"].values())
-    names = {part.__name__ for part in ONE_OF_EACH_PART}
-    assert whole["$defs"].keys() == names | {"BoundedMargin", "RowEntryText"}
-    for model, usual in ONE_OF_EACH_PART.items():
-        found = Draft202012Validator({"$ref": f"#/$defs/{model.__name__}", "$defs": whole["$defs"]})
-        assert problems(found, usual) == []
-        for name, info in model.model_fields.items():
-            for value in ONE_OF_EACH_TYPE:
-                changed = {**usual, info.alias or name: value}
-                try:
-                    model.model_validate(changed)
-                except ValidationError:
-                    assert problems(found, changed) != [], (model, name, value)
