@@ -1,7 +1,5 @@
 """Invented scenarios and measurements for tests of the drill."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -87,8 +85,12 @@ MADE: dict[str, Callable[..., object]] = {
     "ended_pods": MeasuredRemoval,
     "episodes": Episode,
     "faults": FaultOccurrence,
+    "filesystems": lambda name, roles, *sizes: MeasuredFilesystem(
+        FilesystemRole(name), tuple(map(FilesystemRole, roles.split())), *sizes
+    ),
     "pressures": PressurePeriod,
     "removals": MeasuredRemoval,
+    "samples": lambda seconds, *rooms: Sample(seconds, tuple(map(tuple, rooms))),
 }
 
 

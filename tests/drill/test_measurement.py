@@ -1,8 +1,6 @@
 """What a drill measures: crossings, reliefs and conditions of what is observed, and removals by
 comparing one list of the runtime with the next."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The node of a scenario as the runtime and the filesystems show it, and what grows on it."""
 
-from __future__ import annotations
-
 import glob
 import os
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """The fill of a real node: its plan, what is refused, what is found there before, and what fills a
 directory and gives it back."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import replace

@@ -2,8 +2,6 @@
 middle of a pass, or refuse.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any

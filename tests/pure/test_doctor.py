@@ -1,7 +1,5 @@
 """The checks of doctor: facts of a node, and all that is printed of them (`doctor.txt`)."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Mapping
@@ -180,8 +178,10 @@ def told(path: Path, what: dict[str, Any]) -> Facts:
     configuration = configured(marks(*fields.pop("marks", ("15%", "15%"))), **given)
     remark = {"kubelet_remark": fields.pop("remark")} if "remark" in what else {}
     fields["configuration"] = configuration.model_copy(update=remark)
-    amounts = fields.pop("seen", {}).items()
-    observed = seen(**{str(name): int(parse_quantity(str(each))) for name, each in amounts})
+    amounts: Any = {
+        name: int(parse_quantity(str(each))) for name, each in fields.pop("seen", {}).items()
+    }
+    observed = seen(**amounts)
     if "unavailable" in what:
         role, problem = fields.pop("unavailable").split(": ")
         layout["unavailable"] = (Unavailable(FilesystemRole(role), problem),)

@@ -1,8 +1,6 @@
 """The kubelet as a peer: its list of pods beside its directories, its Pods API, its records of
 pulls, and what follows its version."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

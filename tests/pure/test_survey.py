@@ -1,8 +1,6 @@
 """Where the bytes are: parts that add up, trees counted like `du`, files that are open, and what is
 said of each filesystem."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Threads that exist before they are needed, and readings that are left behind when they hang."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable

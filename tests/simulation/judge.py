@@ -6,8 +6,6 @@ it: between the last look at the kubelet's directories and the removal, and betw
 question whether an image is there and the container's directory, a container may begin unseen.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """One run: a node, a time line, and the daemon in it, from the seed to the hash of its trace."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import traceback

@@ -2,8 +2,6 @@
 Schema of the configuration accepts what the program accepts, and what is of a wrong type is refused
 by both, by the program in words of the file."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import json

@@ -1,8 +1,6 @@
 """What is read of a runtime: its answers, CRI-O's storage, and when it is asked again; and calls
 over one HTTP/2 connection, without a socket: however the bytes are cut, and however a call ends."""
 
-from __future__ import annotations
-
 import os
 import struct
 import threading

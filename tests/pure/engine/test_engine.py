@@ -4,8 +4,6 @@ runtime, and collects periodically (`StartGarbageCollection` in `pkg/kubelet/kub
 owner of the state with real threads: what hangs, what cannot be started, what is raised; and its
 end."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time
@@ -53,7 +51,7 @@ from reclaim.workers import Workers
 from signals.filesystems import Reading
 from signals.samplers import Sample, Samplers
 from signals.summary import asked
-from signals.types import FilesystemIdentity, FsStats, Signal
+from signals.types import FilesystemIdentity, Signal
 from tests.inline import configured
 from tests.pure.engine.site import (
     CONTAINERS,
@@ -66,7 +64,7 @@ from tests.pure.engine.site import (
     record_of,
     told,
 )
-from tests.pure.values import GIB, MIB, SteppedClock, on_new_thread, threshold
+from tests.pure.values import MIB, SteppedClock, on_new_thread, stats, threshold
 from tests.reclaimd_process import came_true
 from tests.rows import rows, rows_of
 from tests.thread_limit import no_thread_starts
@@ -484,13 +482,12 @@ def test_the_polls_of_a_filesystem_count_in_whatever_order_its_paths_answer(poll
     for second, available in ((0.0, 400), (1.0, 300)):
         at = world.now + second
         world = world._replace(now=at, readings=asked(world.readings, paths, at))
-        *polls, stats = (
-            FsStats(left, left, GIB, 1000, 2000, at - ago)
+        *polls, last = (
+            stats((available + int(100 * ago)) * MIB, time=at - ago)
             for ago in (0.75, 0.5, 0.25, 0.0)
-            for left in ((available + int(100 * ago)) * MIB,)
         )
         for path in paths:
-            reading = Reading(stats, DEVICE, tuple(polls) if path == polled and second else ())
+            reading = Reading(last, DEVICE, tuple(polls) if path == polled and second else ())
             sample = Sample(path, at, reading, FilesystemIdentity(path, DEVICE))
             world = fold(world, Sampled(sample))
     assert world.fill_rates[DEVICE, False].rate == 100 * MIB

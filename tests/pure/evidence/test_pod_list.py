@@ -5,8 +5,6 @@ Source: kubelet, `pkg/kubelet/server/server.go` (getPods),
 `pkg/kubelet/status/status_manager.go` (mergePodStatus).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -5,8 +5,6 @@ it. Its rules are the kubelet's, unless a row says otherwise.
 
 Source: kubelet, `pkg/kubelet/images/image_gc_manager.go` (GarbageCollect)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -332,17 +330,16 @@ def test_a_checkpoint(of: str, pods: str | None, problem: str, reason: str) -> N
 
 def test_a_young_checkpoint_and_a_marked_one_stay_and_the_oldest_goes_first() -> None:
     """By age, by the file beside it, and by their number."""
-    units = [checkpoint("a_b-c", hours, number) for number, hours in enumerate((40, 30, 20, 10))]
-    marked = [checkpoint("a_b-d", hours, number) for number, hours in enumerate((60, 10))]
-    plan = plan_checkpoints(units + marked, (), CHECKPOINTS, now=NOW, marked=[marked[0].id])
-    assert [each.id for each in plan.remove] == [units[0].id, units[1].id]
-    kept = {each.id: each.reason for each in plan.keep}
-    assert kept == {
-        units[2].id: "used_lately",
-        units[3].id: "newest_checkpoint",
-        marked[0].id: "keep_list",
-        marked[1].id: "newest_checkpoint",
-    }
+    units = [
+        checkpoint(of, float(hours), number)
+        for of, ages in (("a_b-c", "40 30 20 10"), ("a_b-d", "60 10"))
+        for number, hours in enumerate(ages.split())
+    ]
+    places = {each.id: place for place, each in enumerate(units)}
+    plan = plan_checkpoints(units, (), CHECKPOINTS, now=NOW, marked=[units[4].id])
+    assert [places[each.id] for each in plan.remove] == [0, 1]
+    kept = {places[each.id]: each.reason.partition("_")[0] for each in plan.keep}
+    assert kept == {2: "used", 3: "newest", 4: "keep", 5: "newest"}
 
 
 def test_which_pods_may_exist_is_not_known_with_a_doubt_or_a_pod_without_a_name() -> None:

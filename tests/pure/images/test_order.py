@@ -2,8 +2,6 @@
 hand; what containerd's stores tell of that; and what is remembered of images: first seen, last
 used, come back, and who can testify to an age."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -5,8 +5,6 @@ Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go` (evictPodLogsDirect
 `helpers.go`, `legacy.go`.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time
