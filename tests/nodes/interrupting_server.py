@@ -2,6 +2,8 @@
 middle of a pass, or refuse.
 """
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
