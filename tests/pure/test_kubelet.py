@@ -359,6 +359,7 @@ def test_whether_the_kubelet_has_pulled_an_image(
     assert (found.pulled(APP, came), found.pulled(PAUSE, came)) == (pulled, None)
     for unknown in (None, NOW, found.as_of + 1.0):
         assert found.pulled(APP, unknown) is (pulled or None)
+    assert {name[:7] for name in found.names} <= {"sha256-"}
     assert problem in found.problem
     assert bool(problem) is bool(found.problem)
     docker = record_names(image(1, "docker.io/testing/test:latest"))  # of cacheFilename's own test

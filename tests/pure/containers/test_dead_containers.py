@@ -285,7 +285,7 @@ def test_what_becomes_of_the_dead_containers_of_a_pod(
 def test_what_a_verdict_says() -> None:
     """How long what is too young has to wait; the state of what has to be stopped first. The
     attempt number plays no part but among equals, and a container without a creation time is
-    young."""
+    young. Which limit a copy goes for."""
     equal = [container(f"{9 - each}", attempt=each, pod_uid="pod") for each in (1, 2, 0)]
     undated = [each._replace(created_at_ns=0) for each in dead("A1")]
     young, lost, copies, new = (
@@ -300,6 +300,10 @@ def test_what_a_verdict_says() -> None:
     assert young.eligible_in_seconds == pytest.approx(6.0)
     assert [each.state for each in lost.remove] == [ContainerState.UNKNOWN]
     assert (told(copies), told(new)) == ("8 9; newest_of_live_pod: 7", "; too_young: A1")
+    listing = Listing(containers=dead("A1 A2 A3 A4 A5 B6 C7"))
+    for limits, reason in (((1, -1), Reason.OLDER_COPY), ((-1, 4), Reason.OVER_LIMIT)):
+        plan, _ = planned(listing, PODS["alive"], ContainerGCPolicy(0.0, *limits))
+        assert [each.reason for each in plan.remove] == [reason] * 4
 
 
 @pytest.mark.regression
