@@ -1,7 +1,5 @@
 """Something that goes on beside a test, on a thread of its own."""
 
-from __future__ import annotations
-
 import threading
 from abc import ABC, abstractmethod
 from typing import Self

@@ -5,8 +5,6 @@ The base is a directory; while the image is built this machine's /usr and /etc a
 so that Python with pip is there and nothing has to be pulled.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The bundle that `make bundle` makes, once for all workers of a run of the tests."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

@@ -2,8 +2,6 @@
 the marks soak and house.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

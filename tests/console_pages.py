@@ -9,8 +9,6 @@ each other somewhere in between.
 Covers: blocks, the comparison, the page with other outputs. Does not cover: how a command is run.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Threads of gRPC and of earlier tests open and close theirs at any time in the sa
 nothing is said of numbers, and what is open too many has time to be closed.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

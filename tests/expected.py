@@ -1,7 +1,5 @@
 """Printed output beside the tests: compared whole, written anew with `UPDATE=1`."""
 
-from __future__ import annotations
-
 import difflib
 import os
 from pathlib import Path

@@ -12,8 +12,6 @@ Does not cover: what a start itself does (imports, bytecode, PYTHON* variables) 
 of its own costs (memory). Tests of those start a Python.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import json

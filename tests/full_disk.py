@@ -8,8 +8,6 @@ Does not cover: what is on the node, and whether the right objects were
 removed; the caller checks that.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Servers that violate HTTP/2 or gRPC: what they send after the request, and arbitrary frames."""
 
-from __future__ import annotations
-
 import re
 import socket
 import struct

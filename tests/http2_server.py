@@ -1,7 +1,5 @@
 """A gRPC server over h2, and a listener that sends over a socket whatever a test wants."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading

@@ -5,8 +5,6 @@ The product's own fold and step. A test gives the stages, and may stand between
 an effect and its answer.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -137,16 +135,11 @@ class Inline:
                 self.told.append(effect)
             case Resolve(waiting, answer):
                 waiting.set_result(answer)
-            case Plan():
+            case Plan() | Check() | Send():
                 self.before(effect)
-                return [self.stages.plan(effect)]
-            case Check():
-                self.before(effect)
-                return [self.stages.check(effect)]
-            case Send():
-                self.before(effect)
-                self.clock.step(CALL_SECONDS)
-                return [self.stages.send(effect)]
+                if isinstance(effect, Send):
+                    self.clock.step(CALL_SECONDS)
+                return [getattr(self.stages, type(effect).__name__.lower())(effect)]
             case _:
                 pass
         return []

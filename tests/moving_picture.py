@@ -7,8 +7,6 @@ CSS moves it, without scripts. By its attributes alone it is the end of the run,
 light ground: so it looks where nothing may move, and where CSS is unknown.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable

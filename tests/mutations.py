@@ -1,7 +1,5 @@
 """Small changes of a JSON document: one value replaced, left out, or a field added."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Iterator

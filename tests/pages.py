@@ -3,8 +3,6 @@
 Covers: parsing Markdown, as far as these pages use it. Does not cover: what the pages must contain.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

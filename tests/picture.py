@@ -1,7 +1,5 @@
 """Charts, with a title and sentences, as one SVG file for a page."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from textwrap import wrap

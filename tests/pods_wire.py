@@ -6,8 +6,6 @@ Independent of `pods.proto`. Like Kubernetes' encoder, it also writes fields tha
 Source: staging/src/k8s.io/api/core/v1/generated.proto of Kubernetes 1.36.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Loopback ports for the servers of a test."""
 
-from __future__ import annotations
-
 import random
 import socket
 from pathlib import Path

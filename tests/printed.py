@@ -1,7 +1,5 @@
 """Commands and what they print, as one text that is compared whole with a file beside the test."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Runs the installed program `reclaimd` as a process."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -14,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import TracebackType
 from typing import Any, Self
 
 from eviction.cli.main import main
@@ -191,12 +188,7 @@ class Daemon:
             env=self._environment,
         )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         code = self.stop()
         if kind is None and code not in (0, -signal.SIGKILL):
             log = "\n".join(event["message"] for event in self.events)

@@ -5,8 +5,6 @@ copy there has, to the kubelet, never run. (The kubelet has further exceptions f
 here one whose copy is missing always counts as one that would run again, which is stricter.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Tables of tests as text: a row a line, its columns parted by `|`."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from enum import Enum

@@ -1,7 +1,5 @@
 """The JSON Schemas of the repository, and validators of them."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from typing import Any

@@ -4,8 +4,6 @@ than it should, as a package could not be installed or there is no root, is not 
 `ALLOW_SKIPS` in the environment allows more: patterns of reasons, separated by `;`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Generator
 from fnmatch import fnmatchcase

@@ -4,8 +4,6 @@ The signal is taken by one thread, which stops the others: on a busy machine
 those run on for a moment.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -12,8 +12,6 @@ runs in that process too. The threads that it starts by itself are not concerned
 not get, it waits for without end when it is released.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

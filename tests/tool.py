@@ -1,7 +1,5 @@
 """A program that a test needs and this machine may not have."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """Counts of work, for limits that cannot be checked by a clock on a shared machine."""
 
-from __future__ import annotations
-
 import sys
 import tracemalloc
 from collections.abc import Callable

@@ -77,9 +77,7 @@ def _sees_all(runtime_path: str) -> bool:
     table = read_mounts()
     if not hides_processes(table):
         return True
-    mount = mount_holding(PROC, table)
-    shown = mount is not None and mount.option("hidepid") in SHOWN_TO_ALL
-    return shown and bool(runtime_path) and pid_behind(runtime_path) > 0
+    return is_shown_to_all(table) and bool(runtime_path) and pid_behind(runtime_path) > 0
 
 
 def pid_behind(path: str) -> int:
@@ -95,7 +93,12 @@ def pid_behind(path: str) -> int:
 
 def hides_processes(table: Sequence[Mount]) -> bool:
     """Whether this `/proc` may hide processes of the node. Raises OSError without a `/proc`."""
+    namespace = os.path.basename(os.path.realpath(f"{PROC}/self/ns/pid"))
+    return not is_shown_to_all(table) or namespace != FIRST_PID_NAMESPACE
+
+
+def is_shown_to_all(table: Sequence[Mount]) -> bool:
+    """Whether `/proc` shows the processes of other users; not if it is not known how it is
+    mounted."""
     mount = mount_holding(PROC, table)
-    if mount is not None and mount.option("hidepid") not in SHOWN_TO_ALL:
-        return True
-    return os.path.basename(os.path.realpath(f"{PROC}/self/ns/pid")) != FIRST_PID_NAMESPACE
+    return mount is not None and mount.option("hidepid") in SHOWN_TO_ALL

@@ -77,21 +77,17 @@ class Holders:
 
     def __init__(self, images: Iterable[Candidate], held: Collection[str]):
         self._layers = {
-            image.id: {image.id: image.size_bytes} if image.layers is None else image.layers
+            image.id: {image.id: image.size_bytes}
+            if image.layers is None
+            else {layer: size for layer, size in image.layers.items() if layer not in held}
             for image in images
         }
         self._count = Counter(layer for own in self._layers.values() for layer in own)
-        self._count.update(dict.fromkeys(held, len(self._layers) + 1))
 
     def share_of(self, image_id: str) -> float:
         """Its bytes, each divided by the number of images that hold it."""
         layers = self._layers[image_id]
-        stays = len(self._layers) + 1
-        return sum(
-            size / self._count[layer]
-            for layer, size in layers.items()
-            if self._count[layer] < stays
-        )
+        return sum(size / self._count[layer] for layer, size in layers.items())
 
     def remove(self, image_id: str) -> int:
         """The image goes. Returns the bytes that this frees."""

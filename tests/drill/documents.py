@@ -1,7 +1,5 @@
 """Invented scenarios and measurements for tests of the drill."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,23 +17,16 @@ from eviction.drill.measurements import (
 )
 from eviction.drill.scenario import Scenario, scenario_of
 from eviction.drill.schedule import FaultOccurrence, PressurePeriod
-from eviction.records.passes import Pass, PassResult, Trigger
-from eviction.types import Decision, NodeCondition, Threshold, ThresholdValue
+from eviction.records.passes import Pass, PassResult
+from eviction.types import NodeCondition
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
-from signals.quantity import parse_quantity
-from signals.types import (
-    KUBELET_ROLES,
-    FilesystemRole,
-    FsLayout,
-    Signal,
-    SignalObservation,
-    SignalObservations,
-)
+from signals.types import KUBELET_ROLES, FilesystemRole, Signal, SignalObservations
+from tests.pure.records.documents import a_pass
+from tests.pure.values import observation, observations_of, threshold
 
 MIB = 1 << 20
 SCENARIO: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("small.yaml").read_text())
-IMAGEFS = {"size": "48Mi", "inodes": 2000}
-MARK = Threshold(Signal.NODEFS_AVAILABLE, ThresholdValue(quantity=parse_quantity("10Mi")))
+MARK = threshold(Signal.NODEFS_AVAILABLE, "10Mi")
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -61,10 +52,9 @@ def scenario(**changes: Any) -> Scenario:
     return scenario_of(document(**changes), "a.yaml")
 
 
-def observations_of(available: int) -> SignalObservations:
+def available(left: int) -> SignalObservations:
     """Observations of a node with one filesystem of 100 MiB."""
-    observation = SignalObservation(Signal.NODEFS_AVAILABLE, available, 100 * MIB, 0.0)
-    return SignalObservations({Signal.NODEFS_AVAILABLE: observation}, FsLayout.SINGLE, 0.0)
+    return observations_of(observation(MARK.signal, left, 100 * MIB))
 
 
 def removed(name: str) -> Outcome:
@@ -78,19 +68,16 @@ def one_pass(
     *images: str, after: int, result: PassResult = PassResult.SATISFIED, reason: str = ""
 ) -> Pass:
     """A pass that removed images and left so many bytes available."""
-    decision = Decision(frozenset(), (MARK,), MARK, (), FsLayout.SINGLE)
-    functions = (ReclaimResult("DeleteUnusedImages", tuple(removed(name) for name in images)),)
-    record = Pass(
-        "p",
-        1.1,
-        Trigger.INTERVAL,
-        observations_of(9 * MIB),
-        decision,
-        (),
-        functions,
-        after=observations_of(after),
+    return a_pass(
+        ReclaimResult("DeleteUnusedImages", tuple(map(removed, images))),
+        met=MARK,
+        id="p",
+        started_wall=1.1,
+        observations=available(9 * MIB),
+        after=available(after),
+        result=result,
+        reason=reason,
     )
-    return replace(record, result=result, reason=reason)
 
 
 MADE: dict[str, Callable[..., object]] = {
@@ -98,8 +85,12 @@ MADE: dict[str, Callable[..., object]] = {
     "ended_pods": MeasuredRemoval,
     "episodes": Episode,
     "faults": FaultOccurrence,
+    "filesystems": lambda name, roles, *sizes: MeasuredFilesystem(
+        FilesystemRole(name), tuple(map(FilesystemRole, roles.split())), *sizes
+    ),
     "pressures": PressurePeriod,
     "removals": MeasuredRemoval,
+    "samples": lambda seconds, *rooms: Sample(seconds, tuple(map(tuple, rooms))),
 }
 
 
@@ -127,7 +118,7 @@ def measurements(**changes: Any) -> Measurements:
             Sample(2.0, ((20 * MIB, 900),)),
         ],
         thresholds=(MARK,),
-        observations=observations_of(20 * MIB),
+        observations=available(20 * MIB),
         episodes=[Episode(1.0, 1.2)],
         conditions=[ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, 1.01, 1.7)],
         passes=[one_pass("a:1", after=20 * MIB, reason="removed 1 object")],

@@ -1,7 +1,5 @@
 """Runs scenarios in this process."""
 
-from __future__ import annotations
-
 import io
 import time
 

@@ -1,7 +1,5 @@
 """Every expectation of a scenario, held and not held, on invented runs, and on a real node."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args

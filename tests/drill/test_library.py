@@ -3,8 +3,6 @@
 One test a scenario, so that each is run once.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

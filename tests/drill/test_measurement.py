@@ -1,12 +1,11 @@
 """What a drill measures: crossings, reliefs and conditions of what is observed, and removals by
 comparing one list of the runtime with the next."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,73 +23,57 @@ from signals.types import (
     FilesystemIdentity,
     FilesystemRole,
     FsLayout,
-    FsStats,
-    Signal,
-    SignalObservation,
     SignalObservations,
 )
 from tests.drill.documents import MARK, MIB
 from tests.pure.memory_runtime import MemoryRuntime
-from tests.pure.values import SteppedClock, value
+from tests.pure.values import SteppedClock, observation, observations_of, stats, value
 from tests.reclaimd_process import came_true
+from tests.rows import rows
 
 RELEASE = replace(MARK, min_reclaim=value("5Mi"))
 PRESSURE = frozenset({NodeCondition.RECLAIM_PRESSURE})
 KIB = 1 << 10
 
 
-def observations_of(
+def observed(
     available: int, *, stale: bool = False, layout: FsLayout | None = FsLayout.SINGLE
 ) -> SignalObservations:
     """An observation of one filesystem for everything."""
-    identity = FilesystemIdentity("/", 7)
-    stats = FsStats(available, available, 100 * MIB, 900, 1000, 0.0)
-    signal = Signal.NODEFS_AVAILABLE
-    observation = SignalObservation(signal, available, 100 * MIB, 0.0, stale, identity)
-    filesystems = dict.fromkeys(KUBELET_ROLES, (identity, stats))
-    return SignalObservations({signal: observation}, layout, 0.0, filesystems=filesystems)
+    seen = observation(MARK.signal, available, 100 * MIB, stale=stale)
+    disk = FilesystemIdentity("/", 7), stats(available)
+    filesystems = dict.fromkeys(KUBELET_ROLES, disk)
+    return observations_of(seen, layout=layout)._replace(filesystems=filesystems)
 
 
 def observer_of(*amounts_kib: int, times: Sequence[float] = ()) -> Observer:
     """An observer that sampled these amounts, one a second or at these times."""
     made = Observer(lambda _: (RELEASE,))
     for second, amount in enumerate(amounts_kib):
-        made.sample(observations_of(amount * KIB), times[second] if times else float(second))
+        made.sample(observed(amount * KIB), times[second] if times else float(second))
     return made
 
 
-@pytest.mark.parametrize(
-    ("mib", "episodes"),
-    [
-        pytest.param(
-            (20, 12, 9, 12, 14, 15, 12, 20),
-            [Episode(2.0, 5.0, first_rise=3.0)],
-            id="until minimum reclaim is reached; falling there again is no new crossing",
-        ),
-        pytest.param(
-            (20, 9, 20, 8, 9),
-            [Episode(1.0, 2.0, first_rise=2.0), Episode(3.0, first_rise=4.0)],
-            id="again; the last is not relieved yet",
-        ),
-        pytest.param(
-            (20, 9, 8, 8 + 4 / 1024, 7, 8),
-            [Episode(1.0, first_rise=5.0)],
-            id="a rise of less than a mebibyte is no relief",
-        ),
-    ],
-)
-def test_a_mark_is_crossed_and_relieved(mib: Sequence[float], episodes: list[Episode]) -> None:
-    """Each crossing is an episode of its own. Of the mark 10 MiB, with minimum reclaim 15 MiB."""
+@rows("""
+    mib                             | episodes               | what
+    [20, 12, 9, 12, 14, 15, 12, 20] | [[2, 5, 3]]            | until minimum reclaim is reached; falling there again is no new crossing
+    [20, 9, 20, 8, 9]               | [[1, 2, 2], [3, null, 4]] | again; the last is not relieved yet
+    [20, 9, 8, 8.00390625, 7, 8]    | [[1, null, 5]]         | a rise of less than a mebibyte is no relief
+""")
+def test_a_mark_is_crossed_and_relieved(mib: list[float], episodes: list[Any]) -> None:
+    """Each crossing is an episode of its own: when it began, when it ended, and when the first rise
+    was. Of the mark 10 MiB, with minimum reclaim 15 MiB."""
     observer = observer_of(*(int(each * 1024) for each in mib))
-    assert observer.episodes == episodes
-    assert observer.under_pressure == (episodes[-1].relieved is None)
-    assert observer.last_relief == episodes[-1].relieved
+    assert observer.episodes == [Episode(*each) for each in episodes]
+    (_, relieved, _) = episodes[-1]
+    assert observer.under_pressure == (relieved is None)
+    assert observer.last_relief == relieved
 
 
 def test_hours_of_samples_are_kept_as_fewer_without_losing_the_low_point() -> None:
     """The number of samples is bounded, and the lowest one is kept."""
     observer = Observer(lambda _: ())
-    usual, low = observations_of(20 * MIB), observations_of(5 * MIB)
+    usual, low = observed(20 * MIB), observed(5 * MIB)
     for n in range(LARGEST_SAMPLES * 2):
         observer.sample(low if n == 12_345 else usual, n / 50)
     assert len(observer.samples) <= LARGEST_SAMPLES
@@ -102,8 +85,8 @@ def test_what_says_nothing_or_comes_late_is_ignored() -> None:
     unless they are late."""
     observer = observer_of(20 * KIB, 9 * KIB, 20 * KIB, 9 * KIB, times=(1.0, 1.5, 2.0, 1.9))
     assert observer.episodes == [Episode(1.5, 2.0, first_rise=2.0)]
-    observer.sample(observations_of(9 * MIB, stale=True), 3.0)
-    observer.sample(observations_of(9 * MIB, layout=None), 4.0)
+    observer.sample(observed(9 * MIB, stale=True), 3.0)
+    observer.sample(observed(9 * MIB, layout=None), 4.0)
     assert not observer.under_pressure
     assert [sample.seconds for sample in observer.samples] == [1.0, 1.5, 2.0]
     (filesystem,) = observer.filesystems

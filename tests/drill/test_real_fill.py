@@ -1,10 +1,7 @@
 """The fill of a real node: its plan, what is refused, what is found there before, and what fills a
 directory and gives it back."""
 
-from __future__ import annotations
-
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +13,7 @@ import yaml
 from eviction.drill.private_mounts import unmount
 from eviction.drill.real import foreign_entries, mount_point, traces
 from eviction.drill.real_fill_plan import plan_fill, plan_lines
-from eviction.drill.scenario import Grows, ScenarioError
+from eviction.drill.scenario import ScenarioError
 from eviction.drill.schedule import PREFIX, Bytes, Files, Grower, PressureSchedule
 from eviction.types import Threshold
 from signals.types import (
@@ -33,6 +30,7 @@ from tests.drill.documents import MIB, scenario
 from tests.expected import expect
 from tests.pure.values import value
 from tests.reclaimd_process import came_true
+from tests.rows import rows
 from tests.sockets.mounts import mounted_tmpfs
 
 GIB = 1 << 30
@@ -118,38 +116,24 @@ def left(disk: Path) -> tuple[int, int]:
     return found.f_bavail * found.f_frsize, found.f_ffree
 
 
-def filled(disk: Path, grows: Grows, *arguments: int) -> Grower:
-    """Fills until it is done."""
-    kind, names = (
-        (Files if grows == "inodes" else Bytes),
-        ("rate", "amount", "reserve", "file_bytes"),
-    )
-    fields: dict[str, Any] = dict(zip(names, arguments, strict=False))
-    made = kind(path=str(disk), file="unnamed", **fields)
-    while made.goes_on():
-        pass
-    return made
-
-
-@pytest.mark.parametrize(
-    ("grows", "arguments", "taken"),
-    [
-        pytest.param("bytes", (0, 5 * MIB), (5 * MIB, 1), id="bytes reserved at once"),
-        pytest.param("bytes", (100 * MIB, 5 * MIB), (5 * MIB, 1), id="bytes written"),
-        pytest.param("inodes", (0, 400, 0, 4096), (400 * 4096, 401), id="files and a directory"),
-        pytest.param("bytes", (0, sys.maxsize, 20 * MIB), (12 * MIB, 1), id="bytes but a reserve"),
-        pytest.param("inodes", (0, sys.maxsize, 700), (0, 299), id="inodes but a reserve"),
-    ],
-)
+@rows("""
+    grows  | fields                                          | size     | inodes | what
+    bytes  | {amount: 5242880}                               | 5242880  | 1      | bytes reserved at once
+    bytes  | {amount: 5242880, rate: 104857600}              | 5242880  | 1      | bytes written
+    inodes | {amount: 400, file_bytes: 4096}                 | 1638400  | 401    | files and a directory
+    bytes  | {amount: 9223372036854775807, reserve: 20971520} | 12582912 | 1      | bytes but a reserve
+    inodes | {amount: 9223372036854775807, reserve: 700}     | 0        | 299    | inodes but a reserve
+""")
 def test_what_was_filled_has_no_name_and_is_given_back(
-    disk: Path, grows: Grows, arguments: tuple[int, ...], taken: tuple[int, int]
+    disk: Path, grows: str, fields: dict[str, Any], size: int, inodes: int
 ) -> None:
     """Only files of their own have one, in a directory of their own."""
-    before = left(disk)
-    made = filled(disk, grows, *arguments)
+    before, kind = left(disk), Files if grows == "inodes" else Bytes
+    made: Grower = kind(path=str(disk), file="unnamed", **{"rate": 0, **fields})
+    while made.goes_on():
+        pass
     written, now = made.stop(), left(disk)
-    size, inodes = (old - new for old, new in zip(before, now, strict=True))
-    assert (size, inodes) == taken
+    assert [old - new for old, new in zip(before, now, strict=True)] == [size, inodes]
     assert written == (size if grows == "bytes" else inodes - 1)
     assert len(os.listdir(disk)) == (grows == "inodes")
     made.free()

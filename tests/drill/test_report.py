@@ -3,12 +3,10 @@
 The reports of real runs are tested where the scenarios are run: in `test_library.py`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -20,7 +18,7 @@ from hypothesis import strategies as st
 
 from eviction.cli.drill import files_of
 from eviction.drill.judge import Check, DrillResult, Response
-from eviction.drill.measurements import MeasuredFilesystem, MeasuredRemoval, Sample, downsample
+from eviction.drill.measurements import MeasuredRemoval, Sample, downsample
 from eviction.drill.report.document import (
     DrillReportJson,
     checks_table,
@@ -47,7 +45,6 @@ from eviction.drill.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.json_shapes import to_json
 from eviction.records.passes import Pass
 from reclaim.types import Action, Kind, Outcome, Reason, Verdict
-from signals.types import FilesystemRole
 from tests.drill.documents import MIB, measured, measurements, one_pass, scenario
 from tests.drill.runs import report_of_run
 from tests.drill.runs import run as run_of_scenario
@@ -90,32 +87,15 @@ def assert_self_contained(html: str) -> None:
     assert "default-src 'none'" in html
 
 
-def filesystems() -> dict[str, Any]:
-    """Two of a kubelet and one of the configuration's own, with a point each second."""
-    own = FilesystemRole("buildcache")
-    containers = (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS)
-    roles = ((FilesystemRole.NODEFS, (FilesystemRole.NODEFS,)), (containers[0], containers))
-    measured = [MeasuredFilesystem(name, of, 100 * MIB, 1000) for name, of in roles]
-    rooms = ((50 * MIB, 900), (9 * MIB, 80), (7 * MIB, 70))
-    samples = (Sample(0.0, rooms), Sample(1.0, rooms[::-1]))
-    return {
-        "filesystems": (*measured, MeasuredFilesystem(own, (own,), 50 * MIB, 500)),
-        "samples": samples,
-    }
-
-
 def with_what_stayed() -> Pass:
     """It has kept objects for more than one reason."""
+    reasons = {"b:1": "in_use", "c:1": "relieved", "d:1": "relieved", "e:1": "in_use"}
     kept = [
-        Outcome(Verdict(kind, f"id {name}", name, Action.KEEP, why))
-        for kind, name, why in (
-            (Kind.IMAGE, "b:1", Reason.IN_USE),
-            (Kind.IMAGE, "c:1", Reason.RELIEVED),
-            (Kind.IMAGE, "d:1", Reason.RELIEVED),
-            (Kind.IMAGE, "e:1", Reason.IN_USE),
-            (Kind.CONTAINER, "default/web/app#0", Reason.RUNNING),
-        )
+        Outcome(Verdict(Kind.IMAGE, f"id {name}", name, Action.KEEP, why))
+        for name, why in reasons.items()
     ]
+    name = "default/web/app#0"
+    kept.append(Outcome(Verdict(Kind.CONTAINER, f"id {name}", name, Action.KEEP, Reason.RUNNING)))
     made = one_pass("a:1", after=20 * MIB)
     functions = (replace(made.functions[0], kept=tuple(kept)),)
     return replace(made, functions=functions, row=("DeleteUnusedImages",))
@@ -129,7 +109,7 @@ MEASURED_IN = {
 }
 STORIES: dict[str, DrillReportJson] = {
     "held": report(HELD, passes=(with_what_stayed(),), **MEASURED_IN["held"]),
-    "failed": report(HELD, FAILED, UNKNOWN, **filesystems()),
+    "failed": report(HELD, FAILED, UNKNOWN, **MEASURED_IN["failed"]),
     "not-judged": report(HELD, UNKNOWN, **MEASURED_IN["not-judged"]),
     "observed": report(response=Response.OBSERVED, **MEASURED_IN["observed"]),
 }
@@ -182,20 +162,16 @@ def test_hostile_names_are_escaped_everywhere() -> None:
 def test_a_long_timeline_keeps_the_lowest_point_of_every_line(noise: bytes, most: int) -> None:
     """Bytes and inodes of two filesystems; at most so many points, in their order, all along the
     time, and all of them if they are no more."""
-    samples = []
-    for at in range(0, len(noise) - 3, 4):
-        one, two, three, four = noise[at : at + 4]
-        samples.append(Sample(float(at), ((one, two), (three, four))))
-    count = len(samples)
-    kept = downsample(samples, most)
+    cut = [noise[at : at + 4] for at in range(0, len(noise) - 3, 4)]
+    samples = [Sample(float(at), ((a, b), (c, d))) for at, (a, b, c, d) in enumerate(cut)]
+    count, kept = len(samples), downsample(samples, most)
+    assert kept == [each for each in samples if each in kept]
     assert len(kept) <= most
-    assert kept == sorted(set(kept) & set(samples), key=lambda each: each.seconds)
     assert len(kept) == count or count > most
     assert 2 * len(kept) >= min(count, most) // 4
-    for place in (0, 1):
-        for unit in (0, 1):
-            lowest = {min(each.available[place][unit] for each in some) for some in (samples, kept)}
-            assert len(lowest) == 1
+    for place, unit in product((0, 1), (0, 1)):
+        lowest = {min(each.available[place][unit] for each in some) for some in (samples, kept)}
+        assert len(lowest) == 1
 
 
 # ---- drawings

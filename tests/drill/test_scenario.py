@@ -1,8 +1,6 @@
 """Scenarios that the reader accepts, the sentences with which it refuses others, and their schema,
 which accepts what it accepts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, get_args
@@ -10,27 +8,15 @@ from typing import Any, get_args
 import pytest
 import yaml
 from hypothesis import given, settings
-from jsonschema import Draft202012Validator
-from pydantic import ValidationError
 
-from eviction.configuration.models import Model
 from eviction.configuration.strict_yaml import read_document
 from eviction.drill.embedded import describe_fault, failpoint_of
 from eviction.drill.scenario import (
-    ConditionExpectation,
-    Expectation,
     Fault,
     FaultAction,
-    FilesystemSpec,
-    FunctionSpec,
     ImageSpec,
     Method,
-    NodeSpec,
-    OwnFilesystemSpec,
-    PodSpec,
     PodState,
-    Pressure,
-    RuntimeSpec,
     ScenarioError,
     find_scenario,
     library,
@@ -38,14 +24,13 @@ from eviction.drill.scenario import (
     scenario_of,
 )
 from reclaim.cri.status import Code
-from tests.drill.documents import IMAGEFS, document, scenario
+from tests.drill.documents import document, scenario
 from tests.expected import expect
 from tests.mutations import mutations
-from tests.nodes import faults
 from tests.nodes.faults import CODES
 from tests.nodes.full_server import METHODS
 from tests.pages import DOCS, code_blocks
-from tests.schemas import problems, schema_of, validator
+from tests.schemas import problems, validator
 
 HERE = Path(__file__).parent
 RICH: dict[str, Any] = {**document(), **yaml.safe_load((HERE / "rich.yaml").read_text())}
@@ -98,26 +83,28 @@ def test_entries_stand_for_objects() -> None:
     assert tagged.names == ["localhost:5000/shop-01:v2", "localhost:5000/shop-02:v2"]
 
 
-def fault(action: FaultAction, **fields: Any) -> Fault:
-    return Fault.model_validate({"action": action, "at": "0s", **fields})
+def test_nothing_is_collected_periodically_or_held_off_unless_a_scenario_says_it() -> None:
+    """What is removed is due to its pressures alone."""
+    calm = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
+    for other in ({}, {"imageGCHighThresholdPercent": 85}, {"holdOffAfterStart": "1m"}):
+        found = scenario(node={"configuration": other}).node.configuration
+        assert {name: found[name] for name in calm} == calm | other
 
 
 def test_every_fault_is_one_of_the_embedded_runtime() -> None:
-    """Each action on a method is a failpoint of its own, with its number of calls and a
-    description; each code is one of gRPC, each method one of the runtime."""
+    """Each action on a method is a failpoint of its own, told as it acts, how late, how it changes
+    an answer, and with which code; each code is one of gRPC, each method one of the runtime."""
     assert set(get_args(Method)) <= set(METHODS)
     assert {code.name for code in Code if code is not Code.OK} == CODES.keys()
-    for code in CODES:
-        assert code in str(failpoint_of(fault("fail", method="RemoveImage", code=code)))
-    for action in set(get_args(FaultAction)) - {"restart", "away"}:
-        each = fault(action, method="ListImages", times=3)
-        like = getattr(faults, action.title().replace("-", ""))(*[0.0] * (action == "delay"))
+    shown = ""
+    for action in get_args(FaultAction)[:-2]:  # the last two are not of one method
+        told = {"action": action, "at": "0s", "method": "ListImages", "times": 3}
+        each = Fault.model_validate(told | ({"by": "2s"} if action == "delay" else {}))
         point = failpoint_of(each)
+        change = point.change and point.change.__name__
+        shown += f"{describe_fault(each)}: {point.acts} {point.seconds} {change} {point.code}\n"
         assert point.times == 3
-        assert (point.acts, point.seconds, point.change) == (like.acts, like.seconds, like.change)
-        assert (point.code is None) == (like.code is None)
-        assert "ListImages" in describe_fault(each)
-        assert "3 times" in describe_fault(each)
+    expect(HERE / "faults.txt", shown)
 
 
 @pytest.mark.parametrize("name", library())
@@ -152,42 +139,3 @@ def test_what_the_drill_accepts_the_schema_accepts(written: Any) -> None:
     assert refusal(RICH) is None
     if refusal(written) is None:
         assert problems(validator("scenario"), written) == []
-
-
-ONE_OF_EACH_TYPE: tuple[Any, ...] = ("x", 5, 1.5, True, None, [], [1], {}, {"x": 1}, {"x": []})
-ONE_OF_EACH_PART: dict[type[Model], dict[str, Any]] = {
-    FilesystemSpec: IMAGEFS,
-    OwnFilesystemSpec: {**IMAGEFS, "name": "cache"},
-    FunctionSpec: {"name": "prune"},
-    ImageSpec: RICH["node"]["images"][0],
-    PodSpec: RICH["node"]["pods"][0],
-    RuntimeSpec: {},
-    NodeSpec: RICH["node"],
-    Pressure: RICH["pressure"][0],
-    Fault: RICH["faults"][0],
-    ConditionExpectation: {},
-    Expectation: RICH["expect"],
-}
-
-
-def test_the_schema_describes_every_part_and_field_and_its_type() -> None:
-    """Each part has a title and a description, each field a sentence. A value of a type that the
-    model refuses is refused by the schema, too. There are no other parts, but those of the
-    configuration's margin and rows."""
-    whole = schema_of("scenario")
-    for part in (whole, *whole["$defs"].values()):
-        assert part["title"]
-        assert part["description"]
-        assert all(field["description"].endswith(".") for field in part["properties"].values())
-    names = {part.__name__ for part in ONE_OF_EACH_PART}
-    assert whole["$defs"].keys() == names | {"BoundedMargin", "RowEntryText"}
-    for model, usual in ONE_OF_EACH_PART.items():
-        found = Draft202012Validator({"$ref": f"#/$defs/{model.__name__}", "$defs": whole["$defs"]})
-        assert problems(found, usual) == []
-        for name, info in model.model_fields.items():
-            for value in ONE_OF_EACH_TYPE:
-                changed = {**usual, info.alias or name: value}
-                try:
-                    model.model_validate(changed)
-                except ValidationError:
-                    assert problems(found, changed) != [], (model, name, value)

@@ -2,8 +2,6 @@
 application image; no small disk.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ and twenty unused images.
 Every object is known by its role, so a test can name what must be removed and what must be kept.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tests.nodes.real_node import RealNode

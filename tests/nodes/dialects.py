@@ -8,8 +8,6 @@ use is not deleted; before a deletion the new list is written beside the old one
 filesystem has no room for it). The rules of 1.36 as run on 1.37.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 

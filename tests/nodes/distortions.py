@@ -8,8 +8,6 @@ The names that distortions change are for people: those of containers, pods and 
 image tags. The label with the pod UID, on which decisions rest, stays as it is.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Ways in which a method misbehaves, each with a name; and those in force, by method."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable

@@ -7,8 +7,6 @@ six characters of an id remove a container as surely as all 64 do.
 RunPodSandbox and CreateContainer pull nothing: their images must be present.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

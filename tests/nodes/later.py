@@ -1,7 +1,5 @@
 """Clocks that are ahead, for nodes on which something must have settled, or grown old."""
 
-from __future__ import annotations
-
 from reclaim.evidence.states import SETTLE_SECONDS
 from signals.clock import SystemClock
 

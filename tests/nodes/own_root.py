@@ -7,8 +7,6 @@ own, and end with the command that started them. systemd does not run there:
 `stand_in_systemctl` is in its place.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

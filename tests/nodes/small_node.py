@@ -5,8 +5,6 @@ Images and pods are put on it as a kubelet and a runtime would; `node` is the
 product, assembled for it.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

@@ -1,8 +1,6 @@
 """The engine of a real small node on a stepped clock: while something is under way, time hardly
 passes; otherwise it is at once what is due next."""
 
-from __future__ import annotations
-
 from eviction.engine.node import Node
 from eviction.engine.step import next_deadline
 from tests.pure.values import SteppedClock

@@ -4,8 +4,6 @@ the machine may be shared.
 `PROPERTY_EXAMPLES` sets the examples of each property, 100 if it is not set.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

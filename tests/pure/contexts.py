@@ -1,7 +1,5 @@
 """What the stages of one pass use, over a runtime in memory."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """A container runtime in memory: both services, protecting nothing, as real ones do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from reclaim.cri.status import CallError, Code

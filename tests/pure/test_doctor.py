@@ -1,10 +1,8 @@
 """The checks of doctor: facts of a node, and all that is printed of them (`doctor.txt`)."""
 
-from __future__ import annotations
-
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -146,43 +144,50 @@ def unknown(**fields: Any) -> Facts:
     return node()._replace(**{**nothing, **usual, "inotify_used": 0, **fields})
 
 
+def of_mount(text: str, observations: SignalObservations = SEEN) -> Any:
+    """What is said of both filesystems, by the type and the options of their mount."""
+    kind, *options = text.split() or [""]
+    mounts = {"/nodefs": Mount("/", "8:1", kind, "/dev/sda", tuple(options))} if kind else {}
+    return filesystem_facts(observations, mounts)
+
+
+FACTS: dict[str, Callable[[Any], Any]] = {
+    "version": lambda text: RuntimeVersion(*text.split(" ")),
+    "socket": lambda words: at_endpoint(*words),
+    "filesystems": of_mount,
+    "caches": lambda found: [Cache(*each) for each in found],
+    "pulls": lambda problem: PullRecords(problem=problem),
+    "records": lambda _: SIDE_LOADED,
+}
+"""Facts that a table writes in another way."""
+
+
 def told(path: Path, what: dict[str, Any]) -> Facts:
     """A node in order but for what a table says: `seen` of both filesystems, `marks` that are in
-    force, what is `configured` of ours and of the `kubelet`, the `mount`, or `rows`; that images
-    were `side_loaded`, or why there are no records of pulls."""
+    force, what is `configured` of ours and of the `kubelet`, `rows`, or other facts."""
+    layout: Any = {"layout": FsLayout(what["layout"])} if what.get("layout") else {}
     if "rows" in what:
-        layout = {"layout": FsLayout(what["layout"])} if what.get("layout") else {}
         return with_rows(**{**what, **layout})
-    fields = dict(what)
-    given = dict(fields.pop("configured", {}))
+    fields: dict[str, Any] = {
+        name: FACTS.get(name, lambda fact: fact)(fact) for name, fact in what.items()
+    }
+    given = fields.pop("configured", {})
     if "kubelet" in what:
         path.write_text(yaml.safe_dump({**KUBELET, **fields.pop("kubelet")}))
-        given["kubeletConfig"] = str(path)
-    in_force = marks(*fields.pop("marks", ("15%", "15%")))
+        given = {**given, "kubeletConfig": str(path)}
+    configuration = configured(marks(*fields.pop("marks", ("15%", "15%"))), **given)
     remark = {"kubelet_remark": fields.pop("remark")} if "remark" in what else {}
-    fields["configuration"] = configured(in_force, **given).model_copy(update=remark)
-    given = {name: int(parse_quantity(str(each))) for name, each in fields.pop("seen", {}).items()}
-    observed = seen(**given)
+    fields["configuration"] = configuration.model_copy(update=remark)
+    amounts: Any = {
+        name: int(parse_quantity(str(each))) for name, each in fields.pop("seen", {}).items()
+    }
+    observed = seen(**amounts)
     if "unavailable" in what:
         role, problem = fields.pop("unavailable").split(": ")
-        gone = Unavailable(FilesystemRole(role), problem)
-        observed = observed._replace(unavailable=(gone,))
-    if "layout" in what:
-        observed = observed._replace(layout=FsLayout(fields.pop("layout")))
-    if observed != SEEN:
+        layout["unavailable"] = (Unavailable(FilesystemRole(role), problem),)
+    fields.pop("layout", None)
+    if (observed := observed._replace(**layout)) != SEEN:
         fields["observations"] = observed
-    if "version" in what:
-        fields["version"] = RuntimeVersion(*what["version"].split(" "))
-    if "socket" in what:
-        fields["socket"] = at_endpoint(*what["socket"])
-    if "mount" in what:
-        fields["filesystems"] = of_mount(*fields.pop("mount").split())
-    if "caches" in what:
-        fields["caches"] = [Cache(*each) for each in what["caches"]]
-    if "no_records" in what:
-        fields["pulls"] = PullRecords(problem=fields.pop("no_records"))
-    if fields.pop("side_loaded", False):
-        fields["records"] = SIDE_LOADED
     return unknown(**fields) if fields.pop("unknown", False) else node(**fields)
 
 
@@ -210,15 +215,10 @@ def with_rows(
     return node(configuration=configuration, observations=observations._replace(**observed))
 
 
-def of_mount(kind: str = "", *options: str, observations: SignalObservations = SEEN) -> Any:
-    mounts = {"/nodefs": Mount("/", "8:1", kind, "/dev/sda", options)} if kind else {}
-    return filesystem_facts(observations, mounts)
-
-
 SOUND = """
 - {}
 - {rows: {buildcache.available: [prune]}, frees: buildcache, mark: 15%}
-- {configured: {keepImagesNotPulled: auto}, no_records: no such directory}
+- {configured: {keepImagesNotPulled: auto}, pulls: no such directory}
 - {version: cri-o 2.0.1}
 - {version: containerd 1.7.24}
 - {version: containerd 2.0.5}
@@ -226,9 +226,9 @@ SOUND = """
 - {version: containerd 2.0.40}
 - {version: "containerd "}
 - {version: containerd unknown}
-- {mount: ext4 rw relatime}
-- {mount: zfs rw}
-- {mount: ""}
+- {filesystems: ext4 rw relatime}
+- {filesystems: zfs rw}
+- {filesystems: ""}
 """
 
 
@@ -280,10 +280,10 @@ pressure, not below the kubelet's mark: {seen: {available_bytes: 1Gi}, kubelet: 
 pressure, below it: {seen: {available_bytes: 1Gi}, kubelet: {evictionHard: {nodefs.available: 2Gi}}}
 the store is elsewhere: {imagefs: /var/lib/containerd/io.containerd.snapshotter.v1.devmapper}
 an entry keeps nothing: {configured: {keepImages: [registry.example/ap]}}
-what no kubelet pulled, kept to the last: {configured: {keepImagesNotPulled: auto}, side_loaded: true}
-kept always: {configured: {keepImagesNotPulled: true}, side_loaded: true}
-kept never: {configured: {keepImagesNotPulled: false}, side_loaded: true}
-it is to be kept, and is not known: {configured: {keepImagesNotPulled: true}, no_records: no such directory}
+what no kubelet pulled, kept to the last: {configured: {keepImagesNotPulled: auto}, records: side-loaded}
+kept always: {configured: {keepImagesNotPulled: true}, records: side-loaded}
+kept never: {configured: {keepImagesNotPulled: false}, records: side-loaded}
+it is to be kept, and is not known: {configured: {keepImagesNotPulled: true}, pulls: no such directory}
 the kubelet refuses: {configured: {kubeletEndpoint: 'http://127.0.0.1:10255'}, pod_list_problem: 401 Unauthorized}
 a row is empty: {rows: {nodefs.available: []}}
 of a layout, too: {rows: {}, layout: dedicated-imagefs}
@@ -291,12 +291,12 @@ a row without a mark: {rows: {buildcache.available: [prune]}}
 a row that frees elsewhere: {rows: {buildcache.available: [prune]}, mark: 15%}
 on the same device: {rows: {nodefs.available: [prune]}, frees: imagefs}
 there is no row to judge yet: {rows: {}, layout: null}
-XFS takes ahead: {mount: xfs rw}
-not where allocsize is set: {mount: xfs rw allocsize=64k}
+XFS takes ahead: {filesystems: xfs rw}
+not where allocsize is set: {filesystems: xfs rw allocsize=64k}
 nothing limits BuildKit's cache: {buildkitd: {worker: {oci: {reservedSpace: 20GB}}}}
 something does: {buildkitd: {worker: {oci: {reservedSpace: 20GB, maxUsedSpace: 60GB}}}}
-a read-only mount: {mount: ext4 ro}
-a tmpfs: {mount: tmpfs rw}
+a read-only mount: {filesystems: ext4 ro}
+a tmpfs: {filesystems: tmpfs rw}
 few inotify instances: {inotify_limit: 128}
 few are left: {inotify_used: 1000}
 a second snapshotter: {snapshotters: {native: 3}}
@@ -330,9 +330,7 @@ def nodes(path: Path) -> dict[str, Facts]:
         "a container of the future": holding(APP.id, age_seconds=-3600.0),
         "no kubelet is seen": node(configuration=load(None, {}, {}).model_copy(update=unseen)),
         "directories are not believed": node(doubt=Distrust(Why.EXCHANGED, "it was exchanged")),
-        "XFS, while its options are not known": node(
-            filesystems=of_mount(observations=seen("xfs"))
-        ),
+        "XFS, while its options are not known": node(filesystems=of_mount("", seen("xfs"))),
         **{name: told(path, what) for name, what in yaml.safe_load(PLAIN).items()},
     }
 

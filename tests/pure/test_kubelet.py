@@ -1,11 +1,9 @@
 """The kubelet as a peer: its list of pods beside its directories, its Pods API, its records of
 pulls, and what follows its version."""
 
-from __future__ import annotations
-
 import hashlib
-import json
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -46,7 +44,6 @@ from reclaim.kubelet.versions import (
     version_in,
 )
 from reclaim.types import (
-    NEVER,
     Container,
     ContainerState,
     EventReason,
@@ -309,9 +306,9 @@ NOW, HOUR = time.time(), 3600.0
 A_TICK = 0.02  # seconds: longer than that of the clock that stamps files
 
 
-def at_once(read):  # type: ignore[no-untyped-def] # as generic as what it stands for
-    """Reads on this thread."""
-    return read()
+def records_of(root: Path, *containers: Container) -> PullRecords:
+    """What is read below this root directory."""
+    return pull_records(str(root), containers, lambda read: read())  # type: ignore[arg-type] # on this thread
 
 
 def name_of(image: str) -> str:
@@ -319,93 +316,60 @@ def name_of(image: str) -> str:
     return f"sha256-{hashlib.sha256(image.encode()).hexdigest()}"
 
 
-class Kubelet:
-    """A root directory as a kubelet since 1.35 keeps it."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.pulled, self.pulling = (
-            root / "image_manager" / name for name in ("pulled", "pulling")
-        )
-        for directory in (self.pulled, self.pulling):
-            directory.mkdir(parents=True, mode=0o700)
-
-    def records(self, reference: str, at: float = NOW) -> Path:
-        """It has pulled an image. Nothing of the record but its name is read."""
-        path = self.pulled / name_of(reference)
-        path.touch()
-        os.utime(path, (at, at))
-        return path
-
-    def begins(self, pods_image: str) -> Path:
-        """It is going to pull an image."""
-        path = self.pulling / name_of(pods_image)
-        path.write_text(json.dumps({"kind": "ImagePullIntent", "image": pods_image}))
-        return path
-
-    def read(self, *containers: Container) -> PullRecords:
-        """What is read of it."""
-        return pull_records(str(self.root), containers, at_once)  # type: ignore[arg-type]
-
-
 @pytest.fixture
-def kubelet(tmp_path: Path) -> Kubelet:
-    return Kubelet(tmp_path / "kubelet")
+def manager(tmp_path: Path) -> Path:
+    """The directory in which a kubelet since 1.35 keeps its records."""
+    for name in ("pulled", "pulling"):
+        (tmp_path / "image_manager" / name).mkdir(parents=True, mode=0o700)
+    return tmp_path / "image_manager"
+
+
+@rows(r"""
+    commands                                                       | pulled | problem              | what
+    true                                                           | false  |                      | nothing was recorded since, nor pruned
+    touch pulled/README pulled/$OTHER                              | false  |                      | nor here
+    touch pulled/$ID                                               | true   |                      | by its id
+    touch pulled/$DIGEST                                           | true   |                      | by digest
+    touch pulled/$TAG                                              | true   |                      | by name
+    touch pulled/$TAG.tmp                                          | true   |                      | it is being written
+    echo '{"image": "registry.example/app"}' >pulling/$TAG         | true   |                      | a pull has begun: its record may not be there yet
+    echo '{"image": "registry.example/app@sha256:DD"}' >pulling/$TAG | true |                      | by digest
+    echo '{"image": "registry.example/app"}' >pulling/$TAG.tmp     | false  |                      | it has not
+    touch pulled/$ID; : >pulling/$TAG                              | null   | Expecting            | a pull of an unknown image may be of any
+    touch pulled/$ID; echo '{' >pulling/$TAG                       | null   | Expecting            | the same
+    touch pulled/$ID; printf '\377' >pulling/$TAG                  | null   | not                  | the same
+    touch pulled/$ID; printf '[%.0s' $(seq 5000) >pulling/$TAG     | null   | not                  | the same
+    touch pulled/$ID; echo '[]' >pulling/$TAG                      | null   | names no image       | the same
+    touch pulled/$ID; echo '{}' >pulling/$TAG                      | null   | names no image       | the same
+    touch pulled/$ID; echo '{"image": 1}' >pulling/$TAG            | null   | names no image       | the same
+    touch pulled/$ID; chmod 777 pulled                             | null   | every user may write | anybody could remove one
+    rm -r pulled                                                   | null   | No such file         | a kubelet before 1.35
+""")
+def test_whether_the_kubelet_has_pulled_an_image(
+    manager: Path, commands: str, pulled: Any, problem: str
+) -> None:
+    """That came after all of this: one that was there before may have been recorded and pruned, and
+    of a sandbox image it is never said that it was not pulled, as the runtime pulls it itself."""
+    names = {"ID": APP.id, "DIGEST": DIGEST, "TAG": APP.repo_tags[0], "OTHER": OTHER.id}
+    environment = {**os.environ, **{name: name_of(one) for name, one in names.items()}}
+    made = ["sh", "-ec", commands.replace("DD", "d" * 64)]
+    subprocess.run(made, cwd=manager, env=environment, check=True)
+    time.sleep(A_TICK)
+    came, found = time.time(), records_of(manager.parent)
+    assert (found.pulled(APP, came), found.pulled(PAUSE, came)) == (pulled, None)
+    for unknown in (None, NOW, found.as_of + 1.0):
+        assert found.pulled(APP, unknown) is (pulled or None)
+    assert {name[:7] for name in found.names} <= {"sha256-"}
+    assert problem in found.problem
+    assert bool(problem) is bool(found.problem)
+    docker = record_names(image(1, "docker.io/testing/test:latest"))  # of cacheFilename's own test
+    assert "sha256-aef2af226629a35d5f3ef0fdbb29fdbebf038d0acd8850590e8c48e1e283aa56" in docker
 
 
 def runs(one: Image, made_at: float) -> Container:
     """A container of a pod with this image."""
     made = container("c", references=(one.id, *one.repo_tags))
     return made._replace(created_at_ns=int(made_at * 1e9))
-
-
-@rows("""
-    records                                                                                      | begins
-    sha256:0000000100000000000000000000000000000000000000000000000000000000                      |
-    registry.example/app@sha256:dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd |
-    registry.example/app:1                                                                       |
-                                                                                                 | registry.example/app
-                                                                                                 | registry.example/app@sha256:dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd
-""")
-def test_what_has_a_record_was_pulled(kubelet: Kubelet, records: str, begins: str) -> None:
-    """By id, digest or name, as the runtime answers to a pull, also where it is being written. A
-    pull that has begun counts: its record may not be there yet."""
-    if begins:
-        kubelet.begins(begins)
-        assert kubelet.read().pulled(APP, NEVER) is True
-    if records:
-        path = kubelet.records(records)
-        assert kubelet.read().pulled(APP) is True
-        path.rename(f"{path}.tmp")
-        assert kubelet.read().pulled(APP) is True
-    assert kubelet.read().pulled(OTHER) is None
-    docker = record_names(image(1, "docker.io/testing/test:latest"))  # of cacheFilename's own test
-    assert "sha256-aef2af226629a35d5f3ef0fdbb29fdbebf038d0acd8850590e8c48e1e283aa56" in docker
-
-
-def test_an_image_that_came_after_the_last_change_has_no_record_because_it_was_not_pulled(
-    kubelet: Kubelet,
-) -> None:
-    """As on a node that pulls nothing: since it came, nothing was recorded and nothing pruned. Of a
-    sandbox image it is never said, as the runtime pulls it itself. Files of others are not read."""
-    (kubelet.pulled / "README").touch()
-    kubelet.begins("registry.example/app:1").rename(kubelet.pulling / f"sha256-{'0' * 64}.tmp")
-    changed = kubelet.pulled.stat().st_ctime
-    time.sleep(A_TICK)
-    found = kubelet.read()
-    assert (found.complete_since, found.problem, found.names) == (changed, "", frozenset())
-    assert found.pulled(APP, changed + 0.01) is False
-    assert found.pulled(PAUSE, changed + 0.01) is None
-    unknown_before_and_after = None, changed, changed - 1.0, found.as_of + 1.0
-    assert {found.pulled(APP, came) for came in unknown_before_and_after} == {None}
-
-
-def test_a_change_since_may_have_been_a_prune(kubelet: Kubelet) -> None:
-    """The kubelet prunes the records of images in use, so a missing one proves nothing."""
-    came = time.time()
-    time.sleep(A_TICK)
-    kubelet.records(OTHER.id)
-    assert kubelet.read().pulled(APP, came) is None
 
 
 @rows("""
@@ -417,40 +381,24 @@ def test_a_change_since_may_have_been_a_prune(kubelet: Kubelet) -> None:
     nor when it was made     | 2        | 1       | created_at_ns    |
 """)
 def test_a_container_whose_images_record_is_older_shows_that_nothing_was_pruned_since(
-    kubelet: Kubelet, recorded: float, made: str, without: str, since: float | None
+    manager: Path, recorded: float, made: str, without: str, since: float | None
 ) -> None:
     """Each prune since would have taken that record, or it was written anew: known is what came
     after the oldest such container. All in hours ago."""
-    kubelet.records(OTHER.id, NOW - recorded * HOUR)
+    record = manager / "pulled" / name_of(OTHER.id)
+    record.touch()
+    os.utime(record, (NOW - recorded * HOUR,) * 2)
     images, usual = (OTHER, OTHER, APP), Container("", "", ContainerState.EXITED, 0)
     containers = [runs(one, NOW - float(ago) * HOUR) for one, ago in zip(images, made.split())]  # noqa: B905 # as many
     if without:
         containers = [each._replace(**{without: getattr(usual, without)}) for each in containers]
-    found = kubelet.read(*containers)
+    found = records_of(manager.parent, *containers)
     if since is None:
-        assert found.complete_since == kubelet.pulled.stat().st_ctime
+        assert found.complete_since == record.parent.stat().st_ctime
     else:
         at = NOW - since * HOUR
         assert found.complete_since == at
         assert (found.pulled(APP, at + 1), found.pulled(APP, at - 1)) == (False, None)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"image": 1}', "\xff", "[" * 5000, None])
-def test_where_records_cannot_be_believed_nothing_is_known(
-    kubelet: Kubelet, text: str | None
-) -> None:
-    """A pull of an unknown image may be of any; anybody could remove a record where others may
-    write; a kubelet before 1.35 has no such directories."""
-    kubelet.records(APP.id)
-    if text is None:
-        kubelet.pulled.chmod(0o777)
-        assert "every user may write" in kubelet.read().problem
-    else:
-        kubelet.begins("registry.example/app:1").write_text(text, encoding="latin-1")
-    assert kubelet.read().problem
-    missing = pull_records(f"{kubelet.root}/missing", (), at_once)  # type: ignore[arg-type]
-    assert "are not known: No such file or directory" in missing.problem
-    assert [found.pulled(APP, NOW) for found in (kubelet.read(), missing)] == [None, None]
 
 
 # ---- versions; each row was compared with the sources of 1.31.14 to 1.36.3

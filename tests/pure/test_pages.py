@@ -2,8 +2,6 @@
 each guard has its tests.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections import Counter

@@ -1,7 +1,5 @@
 """Programs as reclaim functions: the lines of a plan, and what is kept of an output."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Any

@@ -1,8 +1,6 @@
 """Where the bytes are: parts that add up, trees counted like `du`, files that are open, and what is
 said of each filesystem."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -39,10 +37,11 @@ from eviction.survey.space import (
     sentence,
 )
 from eviction.wording.explain import attribution_lines
+from reclaim.evidence.files_in_use import hides_processes, is_shown_to_all
 from reclaim.types import Action, Amounts, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from reclaim.workers import Workers
 from signals.clock import Clock, SystemClock
-from signals.mounts import Mount
+from signals.mounts import Mount, parse_mountinfo
 from signals.types import (
     FilesystemIdentity,
     FilesystemRole,
@@ -372,6 +371,23 @@ def test_a_deleted_file_counts_once_and_for_its_holder(tmp_path: Path) -> None:
     assert mine.deleted
     assert mine.bytes == pytest.approx(MIB, abs=8192)
     assert (after.complete, cut.complete) == (True, False)
+
+
+@rows("""
+    mount                           | shown
+    /proc rw - proc p rw            | yes
+    /proc rw - proc p rw,hidepid=0  | yes
+    /proc rw - proc p rw,hidepid=2  |
+    /proc rw,hidepid=1 - proc p rw  |
+    /other rw - proc p rw           |
+""")
+def test_processes_may_be_hidden_unless_it_is_known_that_they_are_not(
+    mount: str, shown: bool
+) -> None:
+    """Also where no mount that is known holds `/proc`."""
+    table = parse_mountinfo([f"36 35 0:5 / {mount}"])
+    assert is_shown_to_all(table) is shown
+    assert shown or hides_processes(table)
 
 
 def test_a_process_that_may_not_be_looked_at_is_counted() -> None:

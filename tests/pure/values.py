@@ -2,8 +2,6 @@
 something that another thread does in the middle of something else, at a given step, without
 chance."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 

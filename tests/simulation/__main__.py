@@ -10,8 +10,6 @@ time line, then shorter times, as long as it fails the same way. By delta debugg
 Hildebrandt, Simplifying and Isolating Failure-Inducing Input): whole halves first.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

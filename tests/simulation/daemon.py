@@ -301,12 +301,9 @@ class Daemon:
 
     def _perform(self, job: Any) -> Event:
         match job:
-            case Plan():
-                return self.stages.plan(job)
-            case Check():
-                return self.stages.check(job)
-            case Send():
-                return self.stages.send(job)
+            case Plan() | Check() | Send():
+                event: Event = getattr(self.stages, type(job).__name__.lower())(job)
+                return event
             case Locate():
                 return self._located()
             case Refresh():

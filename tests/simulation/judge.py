@@ -6,10 +6,8 @@ it: between the last look at the kubelet's directories and the removal, and betw
 question whether an image is there and the container's directory, a container may begin unseen.
 """
 
-from __future__ import annotations
-
 import re
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -104,15 +102,16 @@ class Judge:
     def __post_init__(self) -> None:
         # the moment of the last look
         self._look = self._look_in_vain = self._listed = float("-inf")
-        self._began: dict[int, float] = {}  # device -> when a pass for it last began
+        # device -> when a pass for it last began
+        self._began = defaultdict[int, float](float)
         self._pressed_since: dict[int, float] = {}
         self._calm_since: dict[int, float] = {}
         # device -> when something last kept it from being relieved
-        self._dirty_at: dict[int, float] = {}
+        self._dirty_at = defaultdict[int, float](float)
         self._removed_ids: set[str] = set()
-        self.tag_changed: dict[str, float] = {}
-        self.pinned_at: dict[str, float] = {}
-        self._read_at: dict[int, float] = {}  # device -> when it was last read
+        self.tag_changed = defaultdict[str, float](float)
+        self.pinned_at = defaultdict[str, float](float)
+        self._read_at = defaultdict[int, float](float)  # device -> when it was last read
 
     # ---- a life begins
 
@@ -141,7 +140,7 @@ class Judge:
         for so long after.
         """
         for device in {disk.device for disk in self.machine.disks.values()}:
-            self._dirty_at[device] = max(self._dirty_at.get(device, 0.0), self.clock.now + seconds)
+            self._dirty_at[device] = max(self._dirty_at[device], self.clock.now + seconds)
 
     # ---- turns
 
@@ -150,30 +149,26 @@ class Judge:
     ) -> None:
         if world.effects:
             raise Violation("there is something that nobody is handed")
-        sampled = False
+        sampled, now = False, self.clock.now
         for event in events:
-            if type(event) is Sampled:
-                sampled = True
-                if event.sample.reading is not None:
-                    self._available[event.sample.reading.device_id] = (
-                        event.sample.reading.stats.available_bytes
-                    )
-                    self._read_at[event.sample.reading.device_id] = self.clock.now
-            elif type(event) is Ended:
-                self._under_way.pop(event.claim.object_id, None)
-                sent = self._sent.pop(event.claim, None)
-                if sent is not None and event.outcome.result in (
-                    Result.REMOVED,
-                    Result.ALREADY_GONE,
-                ):
-                    self._is_gone(event.claim.object_id, sent)
-            elif type(event) is Planned:
-                self._plan_progress.pop((event.pass_id, event.stage), None)
-            elif type(event) is Progressed:
-                if (event.pass_id, event.stage) in self._plan_progress:
-                    self._plan_progress[event.pass_id, event.stage] = self.clock.now
-            elif type(event) is PassWanted:
-                self.counts["requests"] += 1
+            match event:
+                case Sampled(sample):
+                    sampled = True
+                    if (reading := sample.reading) is not None:
+                        self._available[reading.device_id] = reading.stats.available_bytes
+                        self._read_at[reading.device_id] = now
+                case Ended(claim, outcome):
+                    self._under_way.pop(claim.object_id, None)
+                    sent = self._sent.pop(claim, None)
+                    gone = outcome.result in (Result.REMOVED, Result.ALREADY_GONE)
+                    if sent is not None and gone:
+                        self._is_gone(claim.object_id, sent)
+                case Planned(pass_id, stage):
+                    self._plan_progress.pop((pass_id, stage), None)
+                case Progressed(pass_id, stage) if (pass_id, stage) in self._plan_progress:
+                    self._plan_progress[pass_id, stage] = now
+                case PassWanted():
+                    self.counts["requests"] += 1
         if sampled and before.booked_to:
             self._booked(before, world)
         if world.passes_begun != before.passes_begun:
@@ -181,16 +176,16 @@ class Judge:
                 if the.id not in self._passes_seen:
                     self._pass_begins(the)
         for effect in effects:
-            if type(effect) is Send:
-                self._sends(effect, world)
-            elif type(effect) is Plan:
-                self._plan_progress[effect.pass_id, effect.stage] = self.clock.now
-            elif type(effect) is Tell:
-                if effect.what == "passed":
-                    self._passed(effect.about[0], world)  # type: ignore[arg-type]
-                elif effect.what == "reclaiming":
-                    self._reclaiming(effect.about[0], world)
-                elif effect.what == "parked":
+            match effect:
+                case Send():
+                    self._sends(effect, world)
+                case Plan(pass_id, stage):
+                    self._plan_progress[pass_id, stage] = now
+                case Tell("passed", about):
+                    self._passed(about[0], world)  # type: ignore[arg-type]
+                case Tell("reclaiming", about):
+                    self._reclaiming(about[0], world)
+                case Tell("parked"):
                     self.counts["late"] += 1
 
     def begins(self, job: object) -> None:
@@ -249,30 +244,25 @@ class Judge:
             f"{claim.verdict.kind} {claim.verdict.name} ({claim.verdict.id[:20]}) for pass"
             f" {claim.pass_id}"
         )
-        the = world.passes.get(claim.pass_id)
-        if the is None:
-            raise Violation(f"{what} was sent for a pass that has ended")
-        if claim.dry_run or the.dry_run or self.configuration.dry_run:
-            raise Violation(f"{what} was sent in a dry run")
-        if self.stopping:
-            raise Violation(f"{what} was sent after a stop")
-        if self._paused(the.began_at, now_asked=the.request.now):
-            raise Violation(f"{what} was sent during a pause")
-        if claim.verdict.id in self._under_way:
-            raise Violation(f"{what} was sent while it is being removed")
-        looked = self._looked.get(claim.id)
-        if looked is None:
-            raise Violation(f"{what} was sent without a check")
-        if now - looked.ended > LOOK_FRESH_SECONDS + SLACK:
-            raise Violation(f"{what} was sent {now - looked.ended:.3f} s after its last look")
-        if len(self._under_way) > 2 * MOST_CLAIMS:
-            raise Violation(f"{len(self._under_way)} removals are under way")
+        the, looked = world.passes.get(claim.pass_id), self._looked.get(claim.id)
+        if the is None or looked is None:
+            raise Violation(f"{what} was sent without a check, or for a pass that has ended")
+        for when, wrong in (
+            ("in a dry run", claim.dry_run or the.dry_run or self.configuration.dry_run),
+            ("after a stop", self.stopping),
+            ("during a pause", self._paused(the.began_at, now_asked=the.request.now)),
+            ("while it is being removed", claim.verdict.id in self._under_way),
+            ("late after its last look", now - looked.ended > LOOK_FRESH_SECONDS + SLACK),
+            ("beside too many", len(self._under_way) > 2 * MOST_CLAIMS),
+        ):
+            if wrong:
+                raise Violation(f"{what} was sent {when}")
         self._are_bounded(what, the)
         sent = Sent(claim, looked, now, the.began_at, the.trigger, the.urgent)
         self._under_way[claim.verdict.id] = self._sent[claim.id] = sent
         if claim.verdict.kind == Kind.IMAGE and claim.verdict.id in self.machine.images:
             held = self.machine.images[claim.verdict.id]
-            known = self.tag_changed.get(claim.verdict.id, 0.0) < looked.began
+            known = self.tag_changed[claim.verdict.id] < looked.began
             if known and self.configuration.keep_images.kept_ids((held.listed,)):
                 raise Violation(f"{what} was sent, and the keep list in force names it")
         if claim.stage.last_resort:
@@ -300,7 +290,7 @@ class Judge:
         """A pass of the daemon's own removes only while something presses,
         as far as it can be read.
         """
-        if self.clock.now - self._read_at.get(device, 0.0) > BLIND_SECONDS:
+        if self.clock.now - self._read_at[device] > BLIND_SECONDS:
             raise Violation(f"{what} was sent for device {device}, which cannot be read")
         share = 0.34 if self.configuration.eviction_soft else self.mark() + 0.03
         # in a split layout the kubelet takes its own data to be with the containers
@@ -345,9 +335,10 @@ class Judge:
         missed = [
             each
             for each in self.candidates()
-            if not each.preloaded and each.since < the.began_at - 1.0
+            if not each.preloaded
+            and each.since < the.began_at - 1.0
+            and each.listed.id not in tried
         ]
-        missed = [each for each in missed if each.listed.id not in tried]
         if missed and claim.stage.function in the.row:
             raise Violation(f"{what} was sent as a last resort before {missed[0].listed.title}")
 
@@ -402,14 +393,11 @@ class Judge:
             )
         self.say(f"    {kind} {object_id[:20]} is removed")
         self.counts["removals"] += 1
-        wrong = ""
-        if kind == "image":
-            wrong = self._wrong_with_image(object_id, sent)
-            self._removed_ids.add(object_id)
-        elif kind == "container":
-            wrong = self._wrong_with_container(object_id, sent)
-        elif kind in ("sandbox", "sandbox stop"):
-            wrong = self._wrong_with_sandbox(object_id, sent)
+        if kind == "container stop":
+            return
+        wrong_with = getattr(self, f"_wrong_with_{kind.removesuffix(' stop')}")
+        wrong = wrong_with(object_id, sent)
+        self._removed_ids.add(object_id)
         if wrong:
             checked, at = self.clock.now - sent.looked.began, self.clock.now - sent.at
             ago = f"it was checked {checked:.3f} s ago, and sent {at:.3f} s ago"
@@ -475,7 +463,7 @@ class Judge:
                     " before the last look"
                 )
             self.counts["began unseen"] += 1
-        if held.listed.pinned and self.pinned_at.get(image_id, 0.0) < looked.began:
+        if held.listed.pinned and self.pinned_at[image_id] < looked.began:
             return "it is pinned"
         if "pause" in held.listed.title:
             return "no pod starts without it"
@@ -587,11 +575,10 @@ class Judge:
         freed = sum(result.measured.bytes for result in record.functions)
         self.counts["freed MiB"] += freed >> 20
         for result in record.functions:
-            if A_DEFECT.search(result.error):
-                raise Violation(f"pass {record.id} has a defect: {result.error}")
+            errors = [result.error, *(outcome.error for outcome in result.outcomes)]
+            if defects := [*filter(A_DEFECT.search, errors)]:
+                raise Violation(f"pass {record.id} has a defect: {defects[0]}")
             for outcome in result.outcomes:
-                if A_DEFECT.search(outcome.error):
-                    raise Violation(f"pass {record.id} has a defect: {outcome.error}")
                 if outcome.result is Result.REMOVED and outcome.verdict.id in self._under_way:
                     raise Violation(
                         f"{outcome.verdict.name} counts as removed, and is being removed"
@@ -701,8 +688,8 @@ class Judge:
                 continue
             since = self._pressed_since.setdefault(device, now)
             calm_since = self._calm_since.get(device, since)
-            clean = now - self._dirty_at.get(device, 0.0)
-            began = self._began.get(device, 0.0)
+            clean = now - self._dirty_at[device]
+            began = self._began[device]
             if any(the.lane == device and not the.dry_run for the in world.passes.values()):
                 self._began[device] = began = now
             waits = now - max(since, began)
@@ -717,14 +704,12 @@ class Judge:
 
     def relieved_devices(self, layout: FsLayout | None) -> set[int]:
         """The devices whose signals have a row."""
-        disks = self.machine.disks
-        if layout is FsLayout.SINGLE:
-            return {disks["/node"].device}
-        if layout is FsLayout.DEDICATED_IMAGEFS:
-            return {disks["/images"].device}
-        if layout is FsLayout.SPLIT:
-            return {disks["/images"].device, disks["/containers"].device}
-        return set()
+        paths: dict[FsLayout | None, tuple[str, ...]] = {
+            FsLayout.SINGLE: ("/node",),
+            FsLayout.DEDICATED_IMAGEFS: ("/images",),
+            FsLayout.SPLIT: ("/images", "/containers"),
+        }
+        return {self.machine.disks[path].device for path in paths.get(layout, ())}
 
     def at_the_end(self, world: World) -> None:
         """After a while in which nothing went wrong: what can be relieved is,

@@ -1,7 +1,5 @@
 """One run: a node, a time line, and the daemon in it, from the seed to the hash of its trace."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import traceback
@@ -187,14 +185,13 @@ class Run:
         machine, capacity = self.machine, self.node.capacity
         one = Disk(1, capacity, self.clock)
         other = Disk(2, capacity, self.clock)
-        match self.node.layout:
-            case "single":
-                machine.disks = dict.fromkeys(PATHS, one)
-            case "dedicated":
-                machine.disks = {"/node": one, "/images": other, "/containers": other}
-            case _:
-                machine.disks = {"/node": one, "/images": other, "/containers": one}
-        for disk in {id(each): each for each in machine.disks.values()}.values():
+        layouts = {
+            "single": (one, one, one),
+            "dedicated": (one, other, other),
+            "split": (one, other, one),
+        }
+        machine.disks = dict(zip(PATHS, layouts[self.node.layout], strict=True))
+        for disk in (one, other):
             disk.fills(self.node.others_at_start * capacity / 1e-3, 1e-3)
         self.clock.now += 0.01
         machine.pull(PAUSE_IMAGE, image_size(PAUSE_IMAGE))
@@ -295,6 +292,7 @@ class Run:
     def _what(self, entry: Entry) -> None:  # one case for each kind
         machine, mood, clock, what = self.machine, self.mood, self.clock, entry.what
         now: float = clock.now
+        ends = now + entry.seconds
         first: Any = what[0] if what else None
         match entry.kind:
             case "pod":
@@ -315,13 +313,13 @@ class Run:
             case "others free":
                 machine.disks[first].is_freed(what[1])
             case "slow":
-                mood.factor, mood.factor_until = first, now + entry.seconds
+                mood.factor, mood.factor_until = first, ends
             case "errors":
-                mood.errors, mood.errors_until = first, now + entry.seconds
+                mood.errors, mood.errors_until = first, ends
             case "away":
-                mood.away_until = now + entry.seconds
+                mood.away_until = ends
             case "frozen":
-                mood.frozen_until = now + entry.seconds
+                mood.frozen_until = ends
             case "removal hangs":
                 mood.removals_hang.append((entry.seconds, first))
                 del mood.removals_hang[4:]
@@ -329,25 +327,23 @@ class Run:
                 mood.lies.append(first)
                 del mood.lies[:-4]
             case "runtime restarts":
-                mood.away_until = now + entry.seconds
+                mood.away_until = ends
                 mood.connections += 1
                 mood.version = 20 + first
             case "filesystem hangs":
                 disk = machine.disks[first]
-                disk.hangs_until = max(disk.hangs_until, now + entry.seconds)
+                disk.hangs_until = max(disk.hangs_until, ends)
                 if entry.number % 2:
                     self._others_press(disk)
             case "slow looks":
-                mood.look_seconds, mood.look_until = first, now + entry.seconds
+                mood.look_seconds, mood.look_until = first, ends
             case "directories are others":
                 mood.directories = first
                 clock.after(entry.seconds, lambda: setattr(mood, "directories", ""))
-            case "pause":
+            case "pause" | "resume":
                 self._paused(entry.seconds)
             case "pause unknown":
                 self._paused(entry.seconds, "its file cannot be read")
-            case "resume":
-                self._paused(0.0)
             case "reload":
                 self._changes = first
                 self._reconfigured()

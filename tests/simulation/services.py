@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reclaim.cri.status import CallError, Code
 from reclaim.evidence.states import PodDirectory, PodStates, RootIdentity, Why, distrust
@@ -117,13 +117,18 @@ class Runtime:
             raise ConnectionLost("the connection was lost")
         self._judge.answers()
 
-    def _list(self) -> None:
-        """The same for a list, which may hang."""
+    def _listed(self, table: str, *, whole: bool = True) -> tuple[Any, ...]:
+        """A list, which may hang."""
         if self._mood.lists_hang:
             self.faults += 1
             self._clock.sleep(self._mood.lists_hang.pop(0))
             raise AnsweredLate("it did not answer for long")
         self._read()
+        found = self._machine.listed(table)
+        if whole:
+            self._judge.lists(table)
+        self._answered()
+        return found
 
     def _answered(self) -> None:
         self._clock.sleep(self._seconds())
@@ -146,22 +151,16 @@ class Runtime:
         return PAUSE_IMAGE if self._machine.says_sandbox_image else None
 
     def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> tuple[Container, ...]:
-        self._list()
-        found = self._machine.listed("containers")
-        if sandbox_id or pod_uid:
-            found = tuple(
-                c for c in found if sandbox_id in ("", c.sandbox_id) and pod_uid in ("", c.pod_uid)
-            )
-        else:
-            self._judge.lists("containers")
-        self._answered()
-        return found
+        if not (sandbox_id or pod_uid):
+            return self._listed("containers")
+        return tuple(
+            c
+            for c in self._listed("containers", whole=False)
+            if sandbox_id in ("", c.sandbox_id) and pod_uid in ("", c.pod_uid)
+        )
 
     def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
-        self._list()
-        found = self._machine.listed("sandboxes")
-        self._answered()
-        return found
+        return self._listed("sandboxes")
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
         self._read()
@@ -214,11 +213,7 @@ class Runtime:
     # ---- ImageService
 
     def list_images(self) -> tuple[Image, ...]:
-        self._list()
-        found = self._machine.listed("images")
-        self._judge.lists("images")
-        self._answered()
-        return found
+        return self._listed("images")
 
     def image_status(self, reference: str) -> Image | None:
         self._read()

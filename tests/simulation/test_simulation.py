@@ -5,8 +5,6 @@ seed always does the same.
 which mends they protect.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

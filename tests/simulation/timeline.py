@@ -4,8 +4,6 @@ can be cut and shortened.
 Each entry says everything about itself, so that a run of fewer entries is a run like any other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

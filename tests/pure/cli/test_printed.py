@@ -1,7 +1,5 @@
 """What commands print without a node: helps, the status and a plan on any terminal, whole."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

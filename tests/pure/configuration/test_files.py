@@ -2,8 +2,6 @@
 Schema of the configuration accepts what the program accepts, and what is of a wrong type is refused
 by both, by the program in words of the file."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import json
@@ -399,6 +397,10 @@ node:
 pressure: [{grows: bytes, rate: 1Mi, amount: 1Mi}]
 expect: {}
 """
+SCHEMAS = {"flags": ("configuration", WHOLE), "scenario": ("scenario", yaml.safe_load(SCENARIO))}
+NODE = """
+size: 64Mi, inodes: 4000, images: [{name: "a:1", size: 1Mi}], evictionHard: {nodefs.available: 20%}
+""".strip()
 READERS: dict[str, tuple[ModuleType, str, Callable[[Any], object]]] = {
     "flags": (file, 'kubeletConfig: ""', lambda document: load(None, {}, document)),
     "kubelet": (kubelet, KUBELETS, lambda document: kubelet_configuration(document, "kubelet")),
@@ -424,23 +426,30 @@ def of_wrong_type(model: type[Model], entry: Any) -> bool:
     flags    | RowEntryText         | {function: DeleteUnusedImages}          | {reclaimTable: {nodefs.available: [ENTRY]}}    | 20
     kubelet  | KubeletFields        | {}                                      | ENTRY                                          | 100
     scenario | Scenario             | {}                                      | ENTRY                                          | 50
-    scenario | NodeSpec             | {size: 64Mi, inodes: 4000}              | {node: ENTRY}                                  | 50
+    scenario | NodeSpec             | {NODE}                                  | {node: ENTRY}                                  | 50
+    scenario | FilesystemSpec       | {size: 48Mi, inodes: 2000}              | {node: {NODE, layout: split, imagefs: ENTRY}}  | 20
+    scenario | OwnFilesystemSpec    | {name: x, size: 48Mi, inodes: 2000}     | {node: {NODE, filesystems: [ENTRY]}}           | 20
+    scenario | ImageSpec            | {name: "b:1", size: 1Mi}                | {node: {NODE, images: [ENTRY]}}                | 20
+    scenario | PodSpec              | {name: p, image: "a:1", state: running} | {node: {NODE, pods: [ENTRY]}}                  | 20
+    scenario | RuntimeSpec          | {}                                      | {node: {NODE, runtime: ENTRY}}                 | 5
+    scenario | Fault                | {action: away, at: 1s, lasts: 1s}       | {faults: [ENTRY]}                              | 20
     scenario | Pressure             | {grows: bytes, rate: 1Mi, amount: 1Mi}  | {pressure: [ENTRY]}                            | 50
     scenario | Expectation          | {}                                      | {expect: ENTRY}                                | 20
     scenario | ConditionExpectation | {}                                      | {expect: {diskPressure: ENTRY}}                | 20
 """)
 def test_a_wrong_value_of_any_field_is_told_in_words_of_the_file(
-    where: str, kind: str, entry: dict[str, Any], document: str, least: int
+    where: str, kind: str, entry: str, document: str, least: int
 ) -> None:
     """Its name, the field, YAML's words for values: null, another type, a list in place of a map.
     What Python or its library says of them does not come through; and what is of a wrong type is
-    refused by the schema of the configuration, too."""
+    refused by the schema, too."""
     module, base, read = READERS[where]
+    usual, document = (yaml.safe_load(entry.replace("NODE", NODE)), document.replace("NODE", NODE))
     model, told = getattr(module, kind), 0
     names = [field.alias or name for name, field in model.model_fields.items()]
     read(yaml.safe_load(base))
     for name, wrong in itertools.product(names, WRONG):
-        changed = {**entry, name: yaml.safe_load(wrong)}
+        changed = {**usual, name: yaml.safe_load(wrong)}
         fields = yaml.safe_load(document.replace("ENTRY", json.dumps(changed)))
         try:
             read({**yaml.safe_load(base), **fields})
@@ -453,8 +462,9 @@ def test_a_wrong_value_of_any_field_is_told_in_words_of_the_file(
         assert name in sentence or "is missing" in sentence
         plain = re.sub(r"'[^']*'|\ba list\b|list of\b", "…", sentence.removeprefix(where))
         assert not PYTHONS.search(plain), sentence
-        if where == "flags" and wrong != "null" and of_wrong_type(model, changed):
-            assert not validator("configuration").is_valid({**WHOLE, **fields}), changed
+        if where in SCHEMAS and wrong != "null" and of_wrong_type(model, changed):
+            schema, whole = SCHEMAS[where]
+            assert not validator(schema).is_valid({**whole, **fields}), changed
     assert told > least
 
 

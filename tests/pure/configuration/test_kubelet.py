@@ -4,8 +4,6 @@ it; and it is asked for its pods where its own files say who it is.
 Sources: `cmd/kubelet/app/server.go`, `pkg/kubelet/eviction/helpers.go`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

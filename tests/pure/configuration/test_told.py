@@ -10,8 +10,6 @@ A text is read as it was written, or as a kubelet reads it, or refused in one se
 `told/yaml.txt` has what becomes of the field `a`, or of the document, in our own files, the
 kubelet's file and its drop-ins. `UPDATE=1` writes all anew."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -6,15 +6,13 @@ evictSandboxes), `pkg/kubelet/pod_workers.go` (ShouldPodContentBeRemoved,
 ShouldPodRuntimeBeRemoved), `container_gc.go` (the policy).
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reclaim.containers.plan import NOT_DEAD, ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
@@ -36,6 +34,7 @@ from reclaim.types import (
     Rule,
     Verdict,
 )
+from tests.pure.conftest import EXAMPLES
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import (
@@ -156,47 +155,46 @@ policies = st.builds(
 )
 
 
-@given(listings(), known, policies, st.booleans())
-def test_with_the_kubelets_state_the_plans_are_the_kubelets(
-    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, pressed: bool
-) -> None:
-    """Containers and sandboxes, under pressure and periodically; each verdict says that the rule is
-    the kubelet's."""
-    plans = planned(listing, pods, policy, pressed=pressed)
-    going = tuple({verdict.id for verdict in plan.remove} for plan in plans)
-    assert going == kubelet_removes(listing, pods, policy, pressed)
-    verdicts = [verdict for plan in plans for verdict in (*plan.remove, *plan.keep)]
-    assert {verdict.rule for verdict in verdicts} <= {Rule.KUBELET}
-    kinds = {verdict.id[0]: verdict.kind for verdict in verdicts}
-    assert kinds.items() <= {"c": Kind.CONTAINER, "s": Kind.SANDBOX}.items()
-    assert len(verdicts) == len(listing.containers) + len(listing.sandboxes)
-
-
-@given(listings(), known, policies, st.booleans(), st.sampled_from(["cautious", "blind", "lost"]))
-def test_with_the_guards_nothing_is_removed_that_the_kubelet_would_keep(
+@given(
+    listings(),
+    known,
+    policies,
+    st.booleans(),
+    st.sampled_from([*["exact"] * 3, "cautious", "blind", "lost"]),
+)
+@settings(max_examples=3 * EXAMPLES)
+def test_the_plans_are_the_kubelets_without_what_the_guards_keep(
     listing: Listing, pods: PodStates, policy: ContainerGCPolicy, pressed: bool, how: str
 ) -> None:
-    """Cautious, or without the kubelet's state (its pods are then those with a directory), or
-    without directories. What goes has exited, is a kubelet's, and leaves a newer copy of a pod that
-    may exist; of a pod that is gone nothing may run, and it has settled. Each kept object says
-    whose rule keeps it."""
-    cautious = how == "cautious"
+    """Containers and sandboxes, under pressure and periodically: exactly the kubelet's, by its own
+    rules. With guards, or without the kubelet's state (its pods are then those with a directory),
+    or without directories, nothing goes that it would keep. What goes then has exited, is a
+    kubelet's, and leaves a newer copy of a pod that may exist; of a pod that is gone nothing may
+    run, and it has settled. Each kept object says whose rule keeps it."""
+    listed = how in ("exact", "cautious")
     present = None if how == "lost" else pods.present
-    seen = pods if cautious else PodStates(present)
+    seen = pods if listed else PodStates(present)
     alive = dict.fromkeys(
         ["uid-1", "uid-2", "uid-gone"] if how == "lost" else present or (), PodState()
     )
-    truth = pods if cautious else PodStates(present, alive)
-    plans = planned(listing, seen, policy._replace(cautious=cautious), pressed=pressed)
+    truth = pods if listed else PodStates(present, alive)
+    plans = planned(listing, seen, policy._replace(cautious=how == "cautious"), pressed=pressed)
     kubelets = kubelet_removes(listing, truth, policy, pressed)
     objects = {one.id: one for one in listing.parts}
+    verdicts = [verdict for plan in plans for verdict in (*plan.remove, *plan.keep)]
+    assert sorted(verdict.id for verdict in verdicts) == sorted(objects)
+    kinds = {verdict.id[0]: verdict.kind for verdict in verdicts}
+    assert kinds.items() <= {"c": Kind.CONTAINER, "s": Kind.SANDBOX}.items()
     running = {one.pod_uid for one in listing.parts if one.state not in (EXITED, NOTREADY)}
     occupied = {one.sandbox_id for one in listing.containers}
     for plan, by_kubelet in zip(plans, kubelets, strict=True):
         going = {verdict.id for verdict in plan.remove}
         assert going <= by_kubelet
         by_guard = {verdict.id for verdict in plan.keep if verdict.rule is Rule.GUARD}
-        assert not cautious or by_kubelet - going <= by_guard
+        assert not listed or by_kubelet - going <= by_guard
+        if how == "exact":
+            assert {verdict.rule for verdict in (*plan.remove, *plan.keep)} <= {Rule.KUBELET}
+            continue
         for verdict in plan.remove:
             one = objects[verdict.id]
             assert one.state in (EXITED, NOTREADY)
@@ -287,7 +285,7 @@ def test_what_becomes_of_the_dead_containers_of_a_pod(
 def test_what_a_verdict_says() -> None:
     """How long what is too young has to wait; the state of what has to be stopped first. The
     attempt number plays no part but among equals, and a container without a creation time is
-    young."""
+    young. Which limit a copy goes for."""
     equal = [container(f"{9 - each}", attempt=each, pod_uid="pod") for each in (1, 2, 0)]
     undated = [each._replace(created_at_ns=0) for each in dead("A1")]
     young, lost, copies, new = (
@@ -302,6 +300,10 @@ def test_what_a_verdict_says() -> None:
     assert young.eligible_in_seconds == pytest.approx(6.0)
     assert [each.state for each in lost.remove] == [ContainerState.UNKNOWN]
     assert (told(copies), told(new)) == ("8 9; newest_of_live_pod: 7", "; too_young: A1")
+    listing = Listing(containers=dead("A1 A2 A3 A4 A5 B6 C7"))
+    for limits, reason in (((1, -1), Reason.OLDER_COPY), ((-1, 4), Reason.OVER_LIMIT)):
+        plan, _ = planned(listing, PODS["alive"], ContainerGCPolicy(0.0, *limits))
+        assert [each.reason for each in plan.remove] == [reason] * 4
 
 
 @pytest.mark.regression

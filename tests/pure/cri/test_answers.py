@@ -1,8 +1,6 @@
 """What is read of a runtime: its answers, CRI-O's storage, and when it is asked again; and calls
 over one HTTP/2 connection, without a socket: however the bytes are cut, and however a call ends."""
 
-from __future__ import annotations
-
 import os
 import struct
 import threading
@@ -18,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reclaim.cri import cri_pb2 as pb
-from reclaim.cri.channel import Http2Client
+from reclaim.cri.channel import LARGEST_MESSAGE_BYTES, Http2Client
 from reclaim.cri.containers_storage import store_of, stored_at, stored_layers
 from reclaim.cri.convert import GRACE_ANNOTATIONS, entries, stop_grace_seconds
 from reclaim.cri.inventory import GivenUp, Inventory, retried
@@ -218,14 +216,27 @@ class Mounting(MemoryRuntime):
 
 
 @pytest.mark.regression
-def test_statuses_are_asked_for_side_by_side() -> None:
-    """Four at once, and no fewer because a thread is missing: then the caller asks alone. One that
-    fails fails the reading, whoever has asked for it."""
+@pytest.mark.parametrize(("containers", "threads"), [(8, 4), (2, 2)])
+def test_statuses_are_asked_for_side_by_side(containers: int, threads: int) -> None:
+    """Four at once, of which the caller is one and waits for the others; no fewer because a thread
+    is missing: then the caller asks alone."""
     assert Mounting(Workers("statuses", 0)).read() == 3
-    runtime = Mounting(Workers("statuses", 3), 8)
-    together = threading.Barrier(4)
-    runtime.on_call["container_status"] = lambda: together.wait(60.0)
-    assert runtime.read() == 8
+    runtime, caller = Mounting(Workers("statuses", 9), containers), threading.current_thread()
+    together, asking = threading.Barrier(threads), set[threading.Thread]()
+
+    def asks() -> None:
+        asking.add(threading.current_thread())
+        together.wait(60.0)
+        if threading.current_thread() is not caller:
+            time.sleep(0.05)
+
+    runtime.on_call["container_status"] = asks
+    assert (runtime.read(), len(asking)) == (containers, threads)
+
+
+@pytest.mark.regression
+def test_a_status_that_is_not_answered_fails_the_reading() -> None:
+    """Whoever has asked for it."""
     runtime = Mounting(Workers("statuses", 3), 8)
 
     def fails() -> None:
@@ -485,6 +496,16 @@ def test_a_ping_is_answered_and_an_answer_to_none_is_not() -> None:
     client = greeted()
     client.receive(PING.serialize() + PingFrame(0, b"87654321", flags=["ACK"]).serialize())
     assert bytes(client.out) == PingFrame(0, PING.opaque_data, flags=["ACK"]).serialize()
+
+
+def test_what_only_fills_a_frame_opens_the_windows_again_too() -> None:
+    """Those of the connection and of the stream, once half of 16 MiB has come: else padding would
+    close them."""
+    client = greeted()
+    client.receive(STATUS + data(struct.pack(">BL", 0, LARGEST_MESSAGE_BYTES)))
+    for _ in range(512):
+        client.receive(raw(0, 8, 1, b"\xff" + bytes(16383)))
+    assert bytes(client.out[3::13]) == b"\x08\x08"  # two WINDOW_UPDATE, of 13 bytes each
 
 
 def test_a_request_that_the_server_does_not_want_whole_costs_the_connection() -> None:

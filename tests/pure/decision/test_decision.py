@@ -5,8 +5,6 @@ Source: kubelet, `pkg/kubelet/eviction/eviction_manager.go` (synchronize, reclai
 and `pkg/kubelet/eviction/helpers.go`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

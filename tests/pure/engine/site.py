@@ -3,8 +3,6 @@ MiB each, and effects that take time or hang; what happens there is told in a fe
 (`Site.happens`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction

@@ -5,8 +5,6 @@ Source: kubelet, `pkg/kubelet/server/server.go` (getPods),
 `pkg/kubelet/status/status_manager.go` (mergePodStatus).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -119,8 +117,8 @@ def refusal(body: bytes) -> str:
     Succeeded | ended                                                    | deleted             | terminated deleted | deleted, and over
 """)
 def test_what_a_pod_is(phase: str, containers: str, elsewhere: str, state: str) -> None:
-    """Terminated only with a final phase and no container that runs or waits after a run; evicted
-    only if Failed."""
+    """Terminated only with a final phase and no container that runs or waits after a run: until
+    then it needs its images; evicted only if Failed."""
     statuses = [SAID.get(word) or json.loads(word) for word in containers.split() if word != "-"]
     what, _, other = elsewhere.partition("=")
     item = pod(phase.replace("-", ""), *statuses, metadata=DELETED if what == "deleted" else None)
@@ -129,7 +127,8 @@ def test_what_a_pod_is(phase: str, containers: str, elsewhere: str, state: str) 
     elif other:
         item["status"][what] = other
     expected = PodState(**{word: True for word in state.split() if word != "-"})
-    assert parse_pod_list(listed(item)).states == {UID: expected}
+    found = parse_pod_list(listed({**item, "spec": SPEC}))
+    assert (found.states, UID in found.images) == ({UID: expected}, not expected.terminated)
 
 
 def test_what_is_left_out_or_null_says_nothing() -> None:
@@ -170,42 +169,12 @@ NEEDED = frozenset(
 )
 
 
-@pytest.mark.parametrize(
-    ("item", "needed"),
-    [
-        (pod("Pending", **STATUSES), NEEDED),
-        (pod("Running", **STATUSES, metadata=DELETED), NEEDED),
-        # a static pod without a mirror yet
-        (annotated(UID, source="file", hash=UID) | {"status": STATUSES}, NEEDED),
-        (pod("Failed", **STATUSES), NEEDED),  # a container of it still runs
-        (pod("Failed", ENDED), None),
-        (pod("Succeeded", ENDED, metadata=DELETED), None),
-    ],
-)
-def test_a_pod_needs_what_its_spec_names_until_it_has_terminated(
-    item: dict[str, Any], needed: frozenset[str] | None
-) -> None:
-    """All its containers, also those that are still to start, its image volumes, and the
-    ids that its statuses name.
-    """
-    found = parse_pod_list(listed({**item, "spec": SPEC})).images
-    assert found == ({} if needed is None else {UID: needed})
-
-
-@rows("""
-    spec                                     | where
-    "none"                                   | spec is not an object
-    {"containers":{}}                        | spec.containers is not a list
-    {"initContainers":[null]}                | spec.initContainers[0] is null
-    {"ephemeralContainers":["debug"]}        | spec.ephemeralContainers[0] is not an object
-    {"containers":[{"image":1}]}             | spec.containers[0].image is not a text
-    {"volumes":[{"image":"model:2"}]}        | spec.volumes[0].image is not an object
-    {"volumes":[{"image":{"reference":[]}}]} | spec.volumes[0].image.reference is not a text
-""")
-def test_a_spec_that_cannot_be_read_makes_the_list_unusable(spec: str, where: str) -> None:
-    """The image that it does not tell would look unused."""
-    second = {**pod("Succeeded"), "spec": json.loads(spec)}
-    assert refusal(listed(pod(), second)) == f"items[1].{where}"
+def test_a_pod_needs_what_its_spec_names() -> None:
+    """All its containers, also those that are still to start, its image volumes, and the ids that
+    its statuses name; a static pod, too, that has no mirror yet."""
+    static = annotated(UID, source="file", hash=UID) | {"status": STATUSES}
+    for item in (pod("Pending", **STATUSES), static):
+        assert parse_pod_list(listed({**item, "spec": SPEC})).images == {UID: NEEDED}
 
 
 def test_an_image_is_needed_as_long_as_one_of_two_entries_of_a_pod_needs_it() -> None:
@@ -310,13 +279,23 @@ def test_what_is_not_a_whole_list_is_refused(body: str, why: str) -> None:
     [{"started":0}]                                              | .status.containerStatuses[0].started is not true or false
     [{"started":"no"}]                                           | .status.containerStatuses[0].started is not true or false
     [{"containerID":1}]                                          | .status.containerStatuses[0].containerID is not a text
+    {"spec":"none"}                                              | .spec is not an object
+    {"spec":{"containers":{}}}                                   | .spec.containers is not a list
+    {"spec":{"initContainers":[null]}}                           | .spec.initContainers[0] is null
+    {"spec":{"ephemeralContainers":["debug"]}}                   | .spec.ephemeralContainers[0] is not an object
+    {"spec":{"containers":[{"image":1}]}}                        | .spec.containers[0].image is not a text
+    {"spec":{"volumes":[{"image":"model:2"}]}}                   | .spec.volumes[0].image is not an object
+    {"spec":{"volumes":[{"image":{"reference":[]}}]}}            | .spec.volumes[0].image.reference is not a text
 """)
 def test_a_pod_that_cannot_be_read_makes_the_list_unusable(item: str, why: str) -> None:
-    """With the place of the fault; valid pods beside an invalid one do not count. Written as a pod,
-    as the status of one that has failed, or as its containers' statuses."""
+    """With the place of the fault; valid pods beside an invalid one do not count, and an image that
+    is not told would look unused. Written as a pod, as the spec of one that is over, as its status,
+    or as its containers' statuses."""
     given = json.loads(item)
     if isinstance(given, list):
         given = pod("Failed", *given)
+    elif "spec" in (given or ()):
+        given = {**pod("Succeeded"), **given}
     elif isinstance(given, dict) and given and "metadata" not in given:
         given = {**pod(), "status": given}
     place = "items[1]" if why.startswith(".") else "items[1] "

@@ -4,8 +4,6 @@ they are not; and that while a pod is being made no image goes, and no longer th
 Source: kubelet, `pkg/kubelet/kubelet_volumes.go` (cleanupOrphanedPodDirs).
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Source of the short forms: https://github.com/distribution/reference (ParseNormalizedNamed).
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +21,7 @@ from tests.rows import rows
 
 DIGEST, OTHER_DIGEST = ("sha256:" + digit * 64 for digit in "de")
 WORDS = {"DIGEST": DIGEST, "OTHER": OTHER_DIGEST, "ID": image_id(0xABCDEF12)}
-WORDS["HEX"] = bare_hex(WORDS["ID"])
+WORDS |= {"HEX": bare_hex(WORDS["ID"]), "MANIFEST": "a" * 64, "OWN": "b" * 64}
 
 
 def spelt(text: str) -> str:
@@ -113,37 +111,29 @@ def test_every_spelling_finds_the_image(reference: str, found: str) -> None:
     assert " ".join(sorted(ids[each] for each in ImageIndex(NAMED).find(said))) == spelt(found)
 
 
-MANIFEST = "a" * 64
-
-
-@pytest.mark.parametrize(
-    "names",
-    [["a.example/model:1"], ["a.example/model:1", "a.example/model:2", "b.example/m:1"], []],
-)
-def test_an_artifact_is_removed_by_each_name_with_its_digest(names: list[str]) -> None:
-    """Its id is that digest, and CRI-O does nothing for the id; one without a name is removed by
-    nothing."""
-    own = [f"{name.rpartition(':')[0]}@sha256:{MANIFEST}" for name in names]
-    entries = [Image(MANIFEST, (tag,), (digest,)) for tag, digest in zip(names, own, strict=True)]
-    entries = entries or [Image(MANIFEST, (), (f"unknown@sha256:{MANIFEST}",))]
-    assert removal_references(entries) == tuple(own)
-    plan = plan_image_gc(
-        Listing(images=tuple(entries), sandbox_image_references=frozenset()),
-        {},
-        ImageGCPolicy(min_age_seconds=0),
-        now=0.0,
-    )
+@rows("""
+    identity        | names                                             | removed_by                                       | what
+    MANIFEST        | a.example/model:1                                 | a.example/model@sha256:MANIFEST                  | an artifact by its digest
+    MANIFEST        | a.example/model:1 a.example/model:2 b.example/m:1 | a.example/model@sha256:MANIFEST a.example/model@sha256:MANIFEST b.example/m@sha256:MANIFEST | by each name with it
+    MANIFEST        |                                                   |                                                  | without a name by nothing
+    sha256:OWN      | a.example/app:1 a.example/app:1                   | sha256:OWN                                       | an image by its id
+    OWN             | a.example/app:1                                   | OWN                                              | which is another digest
+    sha256:MANIFEST | a.example/app:1                                   | sha256:MANIFEST                                  | with an algorithm in front it is no artifact's
+""")
+def test_by_what_an_image_or_an_artifact_is_removed(
+    identity: str, names: str, removed_by: str
+) -> None:
+    """An artifact's id is the digest of its manifest, and CRI-O does nothing for that."""
+    end = spelt("@sha256:MANIFEST")
+    entries = [
+        Image(spelt(identity), (name,), (f"{name.rpartition(':')[0]}{end}",))
+        for name in names.split()
+    ] or [Image(spelt(identity), (), (f"unknown{end}",))]
+    assert removal_references(entries) == tuple(spelt(removed_by).split())
+    listing = Listing(images=tuple(entries), sandbox_image_references=frozenset())
+    plan = plan_image_gc(listing, {}, ImageGCPolicy(min_age_seconds=0), now=0.0)
     reasons = [each.reason for each in plan.remove + plan.keep]
-    assert reasons == [Reason.UNUSED if names else Reason.PINNED]
-
-
-def test_an_image_is_removed_by_its_id() -> None:
-    """Its digest is of the manifest, and its id another one; with an algorithm in front it is never
-    an artifact's."""
-    digest = f"registry.example/app@sha256:{MANIFEST}"
-    for own in ("sha256:" + "b" * 64, "b" * 64, f"sha256:{MANIFEST}"):
-        one = Image(own, ("registry.example/app:1",), (digest,))
-        assert removal_references([one, one]) == (own,)
+    assert reasons == [Reason.UNUSED if removed_by else Reason.PINNED]
 
 
 names = st.sampled_from(

@@ -5,8 +5,6 @@ each form of entry of the keep-list keeps, what is refused, what it costs.
 Source: kubelet, `pkg/kubelet/images/image_gc_manager.go`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -410,16 +408,12 @@ def test_a_plan_is_the_kubelets_without_what_the_guards_keep(
     known = {each: records.get(each) or ImageRecord(NOW) for each in last}
     first_said = {each.image_references[0] for each in listed.containers if each.image_references}
 
-    def old(each: str, detected: float) -> tuple[bool, bool]:
-        """Whether it is old enough for space, and for its age."""
-        last_used = known[each].last_used
-        unused = NOW - (detected if last_used is None else last_used)
-        return NOW - detected >= 120.0, unused > policy.max_age_seconds
-
     kubelets, ours = set(), set()
     for each, record in known.items():
-        for_space, for_age = old(each, record.first_detected)
-        by_kubelet = record.last_used is None or for_age
+        detected, last_used = record.first_detected, record.last_used
+        for_space = NOW - detected >= 120.0
+        for_age = NOW - (detected if last_used is None else last_used) > policy.max_age_seconds
+        by_kubelet = last_used is None or for_age
         if mode == "space":
             by_kubelet = NOW - record.listed_since >= 120.0
         if (

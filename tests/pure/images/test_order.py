@@ -2,8 +2,6 @@
 hand; what containerd's stores tell of that; and what is remembered of images: first seen, last
 used, come back, and who can testify to an age."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket
@@ -33,14 +31,12 @@ from reclaim.functions.containerd_garbage import (
     brought_at,
     clocks_at_start,
 )
-from reclaim.functions.unused_images import UnusedImages
 from reclaim.images.order import Candidate, by_cost, freed_along
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
 from reclaim.images.records import MOST_GONE, ImageRecords, Loaded, Returned
 from reclaim.kubelet.pull_records import PullRecords, record_names
 from reclaim.types import Image, ImageOrder, ImageRecord, Layers, Listing, Verdict
 from tests.expected import expect
-from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import GIB, MIB, Interruption, SteppedClock, container, image, image_id
 from tests.rows import rows
@@ -128,6 +124,7 @@ def of(text: str) -> Candidate:
     b 1 1              | a 1 1 shares=all   | 0        | what frees something before what shares all with one that stays
     small 1 20         | large 1 10 mib=30720 | 0      | small ones before it
     large 1 10 mib=30720 | small 1 20       | 20       | one large image in their place, where that is needed
+    large 1 10 mib=30720 | small 1 20       | 30       | and is enough, to the byte
 """)
 def test_which_of_two_goes_first(first: str, second: str, need_gib: int) -> None:
     """By what is known of both."""
@@ -206,8 +203,7 @@ def test_a_version_before_the_one_in_use_goes_first() -> None:
 
 
 def test_layers_are_learned_once_for_the_same_images_and_a_pass_does_not_ask() -> None:
-    """What is not told in time is asked again; a plan uses what is known, in the order of the
-    policy."""
+    """What is not told in time is asked again."""
     asked, answers = list[float](), iter([None, HOLD, None])
 
     def read(left: Callable[[], float]) -> Layers | None:
@@ -215,15 +211,9 @@ def test_layers_are_learned_once_for_the_same_images_and_a_pass_does_not_ask() -
         return next(answers)
 
     clock = SteppedClock(NOW)
-    runtime = MemoryRuntime(clock)
-    runtime.hold(*LISTING.images, *LISTING.containers)
-    inventory = Inventory(runtime, MemoryPods(), clock=clock, read_layers=read)
+    inventory = Inventory(MemoryRuntime(clock), MemoryPods(), clock=clock, read_layers=read)
     for _ in range(3):
         inventory.learn_layers(LISTING.images)
-    policy = ImageGCPolicy(order=ImageOrder.COST, pod_start_seconds=0.0)
-    context = context_of(runtime, clock, records=ImageRecords(seed=RECORDS), images=policy)
-    plan = UnusedImages(context._replace(inventory=inventory)).plan()
-    assert [each.frees_bytes for each in plan.remove] == [7 * MIB, 5 * MIB]
     inventory.learn_layers(LISTING.images[:1], lambda: False)
     assert (asked, inventory.layers) == ([2.0, 2.0, 0.0], HOLD)
 

@@ -5,8 +5,6 @@ Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go` (evictPodLogsDirect
 `helpers.go`, `legacy.go`.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time
@@ -69,14 +67,6 @@ def entry(name: str | bytes, age_seconds: float = 3600.0) -> LogEntry:
     return LogEntry(raw, (1, hash(raw)), NOW_NS - int(age_seconds * SECOND_NS))
 
 
-def planned(
-    *entries: LogEntry, pods: PodStates, cautious: bool, in_runtime: frozenset[str] | None
-) -> Plan:
-    """The plan for these entries."""
-    policy = ContainerGCPolicy(cautious=cautious)
-    return plan_pod_logs(entries, pods, policy, in_runtime=in_runtime, now_ns=NOW_NS)
-
-
 def told(plan: Plan) -> str:
     """The verdict on the one object of a plan."""
     (only,) = plan.remove + plan.keep
@@ -120,12 +110,8 @@ def test_what_is_not_named_as_the_kubelet_names_it_is_kept(
     another directory is in the place of the root, its entries are somebody else's."""
     in_runtime = None if runtime == "?" else frozenset(runtime.replace("-", ""))
     for each in mode.split():
-        plan = planned(
-            entry(name, age),
-            pods=PODS[pods],
-            cautious=each == "guard",
-            in_runtime=in_runtime,
-        )
+        policy, entries = ContainerGCPolicy(cautious=each == "guard"), [entry(name, age)]
+        plan = plan_pod_logs(entries, PODS[pods], policy, in_runtime=in_runtime, now_ns=NOW_NS)
         assert told(plan) == expected
 
 

@@ -1,7 +1,5 @@
 """Passes and outcomes for the tests of the history."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Who listens never stands before relief: what happens is told on a thread of its own."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import threading

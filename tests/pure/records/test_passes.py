@@ -1,8 +1,6 @@
 """What a pass has gained, its result with the reason, and its JSON form, on which scripts rely; the
 history: what is recorded of passes, what is asked of it and shown, and what removals cost."""
 
-from __future__ import annotations
-
 import json
 from argparse import ArgumentTypeError
 from dataclasses import replace

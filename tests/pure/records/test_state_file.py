@@ -1,8 +1,6 @@
 """The file of what is known of images: old stays old and young stays young over a restart, whatever
 happened to the wall clock, and what cannot be believed is refused in a sentence."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

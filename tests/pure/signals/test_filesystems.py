@@ -2,8 +2,6 @@
 filesystem is read and polled on a thread of its own: one that hangs costs that thread, and delays
 nobody."""
 
-from __future__ import annotations
-
 import os
 import queue
 import threading

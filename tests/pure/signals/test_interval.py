@@ -1,7 +1,5 @@
 """When a filesystem is read again, which fills call for an observation, and how fast a fill is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import pairwise
 

@@ -4,8 +4,6 @@ Source: `apimachinery/pkg/api/resource/quantity.go`, Go's `time.ParseDuration` a
 `strconv.ParseFloat(s, 32)`, `pkg/kubelet/eviction/helpers.go` (parsePercentage).
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import struct

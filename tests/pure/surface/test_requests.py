@@ -1,8 +1,6 @@
 """The request to the daemon: its options, the socket it goes to, and how it waits for its pass. A
 pause outlives the daemon: how long it still lasts, by which clock, and what is no pause."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess
@@ -421,6 +419,8 @@ def test_a_daemon_that_ends_takes_a_pause_that_is_over_along(node: Host) -> None
     assert not node.path.parent.exists(), "without a pause: nothing"
     pause.pause(600.0)
     assert file.keep(pause.pause_left_seconds) == ""
+    lost = PauseFile("", node.clock).keep(pause.pause_left_seconds)
+    assert lost == "a restart of the daemon ends the pause, as stateFile is empty"
     file.finish(pause.pause_left_seconds)
     assert node.path.stat().st_mode & 0o777 == 0o600
     node.clock.step(600.0)
@@ -446,16 +446,6 @@ def test_a_pause_that_is_ended_does_not_come_back(node: Host) -> None:
         assert interrupted or resume() == ""
         assert [*node.path.parent.iterdir()] == []
         assert node.started()[0].paused() == ""
-
-
-def test_a_pause_that_cannot_be_kept_holds_and_is_a_sentence(node: Host) -> None:
-    """Without a state file."""
-    pause, file = Paused(node.clock), PauseFile("", node.clock)
-    file.restore(pause)
-    pause.pause(600.0)
-    ends = "a restart of the daemon ends the pause, as stateFile is empty"
-    assert (file.keep(pause.pause_left_seconds), pause.pause_left_seconds()) == (ends, 600.0)
-    assert not node.state.parent.exists()
 
 
 @pytest.mark.parametrize("text", [b"", b"{", KEPT[:-9], b"x" * 1_000_000])

@@ -2,8 +2,6 @@
 it keeps: image records on a thread of their own, sums of its passes, and hints; and metrics: a
 scrape after an observation and passes, whole, and the limit of its series."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,8 +1,6 @@
 """Sentences and tables for people: every reason has words, every mark its sentence, lines fit; and
 one event is one line, whatever it contains."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
