@@ -254,8 +254,8 @@ def test_a_running_daemon_is_scraped_and_probed(small_node: SmallNode, tmp_path:
     own = {"metricsAddress": "127.0.0.1:0", "reclaimFunctions": [ballast]}
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, **own)
     (files := tmp_path / "files").mkdir()
-    counting = {"PROMETHEUS_MULTIPROC_DIR": str(files)}
-    with Daemon("--config", file, cold=True, **counting) as daemon:
+    words = ("--config", file)
+    with Daemon(*words, cold=True, PROMETHEUS_MULTIPROC_DIR=str(files)) as daemon:
         address = address_of(daemon)
         daemon.wait_for(satisfied)
         # the log is told first
