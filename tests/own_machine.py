@@ -3,9 +3,9 @@ kubelet, no reclaimd, no runtime.
 
 Mounts are private, also those that tests make. /run and the directories of a node's daemons, as far
 as there are any, are empty; so a test that uses a default path meets nothing there, and takes no
-lock of the machine's. Its processes are not seen, and everything that a run starts ends with it. As
-root its ports are free, too: the network is a loopback of the tests' own. Another user could not
-leave that again for what needs the machine's network.
+lock of the machine's. Its caches are not looked into. Its processes are not seen, and everything
+that a run starts ends with it. As root its ports are free, too: the network is a loopback of the
+tests' own. Another user could not leave that again for what needs the machine's network.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from tests.real_node.loopfs import mounts_below
 
 OF_DAEMONS = """/run /etc/crio /etc/kubernetes /etc/rancher /etc/reclaimd
 /var/lib/kubelet /var/lib/rancher /var/lib/reclaimd /var/log/containers /var/log/pods"""
+OF_CACHES = "/root /home /srv /opt /data /mnt /var/cache"
+MS_BIND, MS_REC = 0x1000, 0x4000  # <linux/mount.h>
 CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000  # <linux/sched.h>
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 SIOCSIFFLAGS = 0x8914  # <linux/sockios.h>
@@ -81,6 +83,8 @@ def enter() -> PrivateMounts:
     if mounts.available:
         for directory in OF_DAEMONS.split():
             _empty(directory)
+        for directory in OF_CACHES.split():
+            _close(directory)
     return mounts
 
 
@@ -138,6 +142,15 @@ def _status_of(process: int) -> int:
         if pid == process:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
+
+
+def _close(directory: str) -> None:
+    """Each directory in it is a mount, with what it has. Doctor looks for caches there, and into no
+    mount: all that this machine has would cost it seconds."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(os.fsencode(directory)):
+            if entry.is_dir(follow_symlinks=False):
+                libc.mount(entry.path, entry.path, None, MS_BIND | MS_REC, None)
 
 
 def _empty(directory: str) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from eviction.drill.private_mounts import unmount
 from eviction.drill.real import foreign_entries, mount_point, traces
 from eviction.drill.real_fill_plan import plan_fill, plan_lines
 from eviction.drill.scenario import ScenarioError
@@ -31,7 +30,7 @@ from tests.expected import expect
 from tests.pure.values import value
 from tests.reclaimd_process import came_true
 from tests.rows import rows
-from tests.sockets.mounts import mounted_tmpfs
+from tests.sockets.mounts import tmpfs
 
 GIB = 1 << 30
 NODEFS, IMAGEFS = FilesystemIdentity("/kubelet", 1), FilesystemIdentity("/images", 2)
@@ -88,10 +87,8 @@ def test_the_plan_of_a_fill_or_why_it_is_refused() -> None:
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A filesystem of 32 MiB and 1 000 inodes."""
-    made = tmp_path / "disk"
-    mounted_tmpfs(str(made), 32 * MIB, 1000)
-    yield made
-    unmount(str(made))
+    with tmpfs(tmp_path / "disk", 32 * MIB, 1000) as made:
+        yield made
 
 
 def test_what_is_in_a_directory_before_it_is_filled(disk: Path) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -41,14 +42,12 @@ class Report:
     """What was measured: at the beginning, at the end, and the largest value of each in between.
 
     `longest_stall_seconds`: the greatest observed age of the heartbeat; None without a heartbeat.
-    `ended`: the process had ended before the last reading.
     """
 
     first: Reading
     last: Reading
     peak: Reading
     longest_stall_seconds: float | None
-    ended: bool
 
     @property
     def descriptors_more(self) -> int:
@@ -73,7 +72,6 @@ class Meters:
         self._every_seconds = every_seconds
         self._readings: list[Reading] = []
         self._stall: float | None = None
-        self._ended = False
         self._done = threading.Event()
         self._sampler = threading.Thread(target=self._sample, name="meters", daemon=True)
 
@@ -92,13 +90,13 @@ class Meters:
         """What was measured so far. IndexError before the `with` block."""
         read = tuple(self._readings)
         peak = Reading(*map(max, zip(*read, strict=True)))
-        return Report(read[0], read[-1], peak, self._stall, self._ended)
+        return Report(read[0], read[-1], peak, self._stall)
 
     def _sample(self) -> None:
         answered_at = time.monotonic()
         while not self._done.wait(self._every_seconds):
             self._read()
-            if self._heartbeat is None or self._ended:
+            if self._heartbeat is None:
                 continue
             age = self._heartbeat()
             now = time.monotonic()
@@ -110,13 +108,10 @@ class Meters:
 
     def _read(self) -> None:
         process = self._process
-        try:
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError):  # it has ended
             with process.oneshot():
                 numbers = process.num_fds(), process.num_threads(), process.memory_info().rss
-        except (psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError):
-            self._ended = True
-            return
-        self._readings.append(Reading(*numbers))
+            self._readings.append(Reading(*numbers))
 
 
 def control_heartbeat(socket: str) -> Heartbeat:

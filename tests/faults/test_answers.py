@@ -1,9 +1,9 @@
 """A runtime that answers with errors, before and after it acts, and with wrong answers: wrong,
 duplicate and shortened ids, absurd sizes and times, hostile names and paths.
 
-The suite has every method with each code that the product treats in a way of its own, and every
-code with a method of each kind; every way in which an answer can be wrong, and for two dialects what
-is different in them. The soak has everything. The methods are run in parallel, on a small node each.
+The suite has every method with each code that the product treats in a way of its own, and each other
+code with one of them; every way in which an answer can be wrong, and for two dialects what is
+different in them. The soak has everything. The methods are run in parallel, on a small node each.
 
 Whatever a runtime answers, these hold:
 
@@ -34,12 +34,13 @@ from signals.types import Signal
 from tests.descriptors import no_descriptor_left
 from tests.faults.populated import PopulatedNode
 from tests.nodes.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_31
-from tests.nodes.distortions import Distort, Distortion
-from tests.nodes.faults import CODES, ActThenFail, Cut, Fail, Failpoint
+from tests.nodes.distortions import Distortion
+from tests.nodes.faults import CODES
 from tests.nodes.small_node import EVERYTHING, relieve
 from tests.reclaimd_process import came_true
 from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
+from tests.sockets.passes import fault
 
 MOST_PASSES = 20
 SIDE_BY_SIDE = 8  # nodes at a time: a pass mostly waits
@@ -50,12 +51,14 @@ REMOVING = ("StopPodSandbox", "RemovePodSandbox", "RemoveContainer", "RemoveImag
 WRONG: dict[str, list[str]] = yaml.safe_load(Path(__file__).with_name("answers.yaml").read_text())
 # Dialects differ in ids and in references to images, not in sizes and times.
 OF_A_DIALECT = re.compile(r"\w+_(entries|ids)|empty_names")
-CODED = {"before": Fail, "after": ActThenFail, "cut": Cut}
 # An object that is not there, a read that is repeated, and any other error. A list is also asked
 # for as a stream.
 TREATED_DIFFERENTLY = ("NOT_FOUND", "UNAVAILABLE", "INTERNAL")
 CUT = ("UNAVAILABLE", "INTERNAL", "CANCELLED")
-KINDS = (("before", (*WRONG,)), ("before", REMOVING), ("after", REMOVING))
+CALLS = [
+    *(("Fail", method) for method in (*WRONG, *REMOVING)),
+    *(("ActThenFail", method) for method in REMOVING),
+]
 
 
 @dataclass(slots=True)
@@ -126,39 +129,36 @@ def contradictions(record: Pass, removed: set[str], node: PopulatedNode) -> list
 
 
 class Row(NamedTuple):
-    """`how`: a distortion, or when a call fails, and its code."""
+    """`how`: the words of a fault of the method."""
 
     dialect: str
     method: str
     how: str
 
-    @property
-    def failpoint(self) -> Failpoint:
-        """What the method does."""
-        way, _, code = self.how.partition(" ")
-        return CODED[way](CODES[code], "on purpose") if code else Distort(Distortion(way))
-
 
 def rows(*, complete: bool) -> Iterator[Row]:
-    """All rows, or those of the suite: every other code has a method of each kind, in turn."""
+    """All rows, or those of the suite: one other code each."""
     others = [code for code in CODES if code not in TREATED_DIFFERENTLY]
-    for way, methods in KINDS:
-        for at, method in enumerate(methods):
-            treated = {*TREATED_DIFFERENTLY, *others[at :: len(methods)]}
-            if method in LISTS:
-                treated.add("RESOURCE_EXHAUSTED")
-            for code in CODES:
-                if complete or code in treated:
-                    yield Row(USUAL, method, f"{way} {code}")
+    for at, (way, method) in enumerate(CALLS):
+        treated = {*TREATED_DIFFERENTLY, *others[at : at + 1]}
+        if method in LISTS:
+            treated.add("RESOURCE_EXHAUSTED")
+        for code in CODES:
+            if complete or code in treated:
+                yield Row(USUAL, method, f"{way} {code}")
     for method, ways in WRONG.items():
         if method in LISTS:
-            yield from (Row(USUAL, method, f"cut {code}") for code in CUT)
+            yield from (Row(USUAL, method, f"Cut {code}") for code in CUT)
         for way in ways:
-            yield Row(USUAL, method, way)
+            yield Row(USUAL, method, f"Distort {way}")
             if method in ("ListContainers", "ListImages") and (
                 complete or OF_A_DIALECT.fullmatch(way)
             ):
-                yield from (Row(dialect, method, way) for dialect in DIALECTS if dialect != USUAL)
+                yield from (
+                    Row(dialect, method, f"Distort {way}")
+                    for dialect in DIALECTS
+                    if dialect != USUAL
+                )
 
 
 Results = dict[Row, Findings]
@@ -172,7 +172,7 @@ def run_rows(rows_of_it: list[Row], directory: Path) -> Results:
     try:
         for row in rows_of_it:
             node.populate()
-            node.failpoints[method] = row.failpoint
+            node.failpoints[method] = fault(row.how)
             found[row] = pass_under_fault(node)
         found[Row(dialect, method, "none")] = pass_without_fault(node)
         return found
@@ -203,7 +203,7 @@ def run_table(table: list[Row], base: Path) -> Results:
 def believed(row: Row, findings: Findings) -> bool:
     """Whether a list failed, and something went that depends on it, or the pass did not say that it
     failed. NOT_FOUND of a list is not an empty list."""
-    if row.method not in LISTS or not row.how.startswith(("before", "cut")):
+    if row.method not in LISTS or not row.how.startswith(("Fail", "Cut")):
         return False
     assert findings.record is not None
     depends = set(Kind) if row.method != "ListImages" else {Kind.IMAGE}

@@ -16,7 +16,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.drill.private_mounts import unmount
 from eviction.drill.runtime import Container, deterministic_id, exited
 from reclaim.cri import cri_pb2
 from reclaim.cri.client import CriClient
@@ -25,13 +24,14 @@ from reclaim.types import RuntimeUnavailable
 from signals.types import Signal
 from tests.faults.meters import MIB, Meters, high_water_bytes
 from tests.full_disk import environment_on, full, relieved, tell
-from tests.nodes.faults import Cut, Delay
+from tests.nodes.faults import Cut, Delay, Hang
 from tests.nodes.full_server import StreamingServer
 from tests.nodes.small_node import Pod, SmallNode, labels_of
 from tests.reclaimd_process import PROGRAM, Daemon, came_true
 from tests.repository import ROOT
+from tests.rows import rows
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.mounts import mounted_tmpfs
+from tests.sockets.mounts import tmpfs
 
 # ---- full
 
@@ -121,7 +121,6 @@ def test_a_start_on_a_full_disk_left_half_a_module_behind(tmp_path: Path) -> Non
     ended with `EOFError: marshal data too short`. Now only the bytecode of the first two modules is
     written, a block each."""
     disk = tmp_path / "disk"
-    mounted_tmpfs(str(disk), 16 * MIB, 4000)
     program = (
         f"import sys; sys.path.insert(0, {str(disk)!r}); from eviction.__main__ import main; main()"
     )
@@ -134,7 +133,7 @@ def test_a_start_on_a_full_disk_left_half_a_module_behind(tmp_path: Path) -> Non
         command = [sys.executable, "-c", program, "--help"]
         subprocess.run(command, env=environment, cwd=disk, capture_output=True, check=True)
 
-    try:
+    with tmpfs(disk, 16 * MIB, 4000):
         for package in PACKAGES:
             shutil.copytree(ROOT / package, disk / package, ignore=without)
         for pages in (1, 2, 3, 5, 9):
@@ -149,8 +148,6 @@ def test_a_start_on_a_full_disk_left_half_a_module_behind(tmp_path: Path) -> Non
                 str(path.relative_to(disk)).partition(".cpython")[0] for path in disk.rglob("*.pyc")
             }
             assert written <= {"eviction/__pycache__/__init__", "eviction/__pycache__/__main__"}
-    finally:
-        unmount(str(disk))
 
 
 # ---- large
@@ -251,8 +248,9 @@ def test_pressure_at_the_start_does_not_wait_for_the_status_of_each_container(
     crowd(small_node, 2000, pods=2)
     small_node.failpoints["ContainerStatus"] = Delay(0.02)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=20 * MIB)
-    with Daemon("--config", configuration, cold=True) as daemon:
-        assert came_true(lambda: bool(small_node.removed("container"))), daemon.events
+    small_node.failpoints["RemoveContainer"] = Hang()
+    with Daemon("--config", configuration):
+        small_node.wait_for("RemoveContainer")
         assert small_node.failpoints.calls["ContainerStatus"] < 200
         small_node.failpoints.clear()
 
@@ -277,20 +275,19 @@ def test_a_list_that_is_too_large_for_one_message_comes_as_a_stream(
     client.close()
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        pytest.param({"server": StreamingServer}, "cut in the middle", id="half of the containers"),
-        pytest.param({}, "RESOURCE_EXHAUSTED", id="no streaming: the error is that of the list"),
-    ],
-)
+@rows("""
+    what                                        | streams | said
+    half of the containers                      | yes     | cut in the middle
+    no streaming: the error is that of the list |         | RESOURCE_EXHAUSTED
+""")
 def test_a_stream_that_is_cut_is_no_list(
-    make_small_node: SmallNodeFactory, options: dict[str, type[StreamingServer]], said: str
+    make_small_node: SmallNodeFactory, streams: bool, said: str
 ) -> None:
     """Nor is what a runtime cannot stream."""
+    options = {"server": StreamingServer} if streams else {}
     small = make_small_node(largest_answer_bytes=1 << 20, **options)
     crowd(small, 3000, pods=3)
-    if options:
+    if streams:
         cut = Cut(grpc.StatusCode.INTERNAL, "cut in the middle")
         small.failpoints["StreamContainers"] = cut
     client = CriClient(small.endpoint)

@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -42,6 +42,7 @@ from tests.reclaimd_process import (
 )
 from tests.repository import ROOT
 from tests.sockets.conftest import SmallNodeFactory
+from tests.sockets.passes import satisfied, says
 from tests.sockets.program.scripts import QuickClock, Runs
 
 pytestmark = pytest.mark.regression
@@ -55,11 +56,6 @@ def on(directory: Path, fields: Fields) -> Fields:
     """The same fields, with the directory in the places of `{}`."""
     found: Fields = json.loads(json.dumps(fields).replace("{}", str(directory)))
     return found
-
-
-def says(text: str) -> Callable[[Fields], bool]:
-    """Whether a line of the log says this, among other things."""
-    return lambda event: text in event["message"]
 
 
 @pytest.fixture
@@ -145,7 +141,7 @@ def test_the_daemon_relieves_beside_functions_whose_files_hang(
         for each in functions:
             said = f"{each['name']} cannot do anything"
             daemon.wait_for(says(said))
-        daemon.wait_for(lambda event: event.get("result") == "satisfied", 90.0)
+        daemon.wait_for(satisfied, 90.0)
         assert daemon.stop(EXIT_SECONDS + SLACK_SECONDS) == 0
     assert len(small_node.removed("image")) == 3
 
@@ -212,7 +208,8 @@ def test_a_daemon_goes_on_beside_a_silent_filesystem_and_frees_its_node_within_2
     make_small_node: SmallNodeFactory, tmp_path: Path
 ) -> None:
     """Its image filesystem stops answering, while the other one fills: it logs both, its loop is
-    blocked for the limit of one probe, and neither threads nor descriptors accumulate. The kernel
+    blocked for the limit of one probe, and neither threads nor descriptors accumulate; a watch that
+    is never answered holds neither the loop nor the end. The kernel
     keeps a process whose request was read and never answered, even after SIGKILL: it logs "stopped"
     at SIGTERM, another instance can start on the node, and its process exits with 0 once the
     filesystem is aborted."""
@@ -230,7 +227,7 @@ def test_a_daemon_goes_on_beside_a_silent_filesystem_and_frees_its_node_within_2
             daemon.wait_for(says("did not answer statvfs"))
             small.fill(small.available() - 10 * MIB)
             daemon.wait_for(says("ReclaimPressure: nodefs.available"))
-            time.sleep(0.5)
+            time.sleep(6.0)  # until the watch of the images hangs, too
         assert not sees_imagefs(control), "a reading that fails is stale"
         stall = meters.report.longest_stall_seconds
         assert stall is not None
@@ -296,7 +293,7 @@ def test_the_daemon_goes_on_and_ends_while_a_program_hangs_in_its_start(
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=10 * MIB, **given)
     with Daemon("--config", configuration) as daemon:
         assert came_true(lambda: program.requests[OPEN] > 0)
-        daemon.wait_for(lambda event: event.get("result") == "satisfied", 90.0)
+        daemon.wait_for(satisfied, 90.0)
         daemon.process.send_signal(signal.SIGTERM)
         limit = EXIT_SECONDS + SLACK_SECONDS
         daemon.wait_for(lambda event: event["message"] == "stopped", limit)

@@ -27,7 +27,7 @@ from tests.faults.matrix.table import (
 )
 from tests.nodes.full_server import METHODS
 from tests.repository import ROOT
-from tests.sockets.mounts import need_mounts
+from tests.sockets.mounts import tmpfs
 
 HOUSE = pytest.mark.house("tests/faults/matrix")
 ROWS = [
@@ -38,8 +38,8 @@ ROWS = [
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_of_the_matrix_holds(row: Row, tmp_path: Path) -> None:
     """What the table says of it; else all that did not hold, and the end of the daemon's log."""
-    need_mounts()
-    run = run_row(row, tmp_path)
+    with tmpfs(tmp_path / "bench", 1 << 28, 10_000) as directory:
+        run = run_row(row, directory)
     broken = broken_promises(run)
     assert not broken, "\n  ".join([f"{row.id}:", *broken]) + f"\nthe end of the log:\n{run.log}"
 

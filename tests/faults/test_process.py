@@ -425,11 +425,11 @@ def test_an_exception_while_observing_does_not_end_the_daemon(small_node: SmallN
     )
     written = io.StringIO()
     daemon = surface.Daemon(node, Log(lambda: 0.0, as_json=True, stream=written))
-    loop = threading.Thread(target=daemon.run)
+    loop, began = threading.Thread(target=daemon.run), time.monotonic()
     loop.start()
     try:
         assert came_true(lambda: defective.attempts >= 3), "the loop has ended"
-        assert defective.attempts <= 5, "it does not spin"
+        assert defective.attempts <= time.monotonic() - began + 2, "it does not spin"
         defective.mended.set()
         assert came_true(lambda: set(images) <= set(small_node.removed("image")))
     finally:

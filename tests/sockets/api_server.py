@@ -42,7 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
         status, said = api.answer(*asked) if allowed else (401, "Unauthorized")
         failure = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": said}
         content = json.dumps(failure if isinstance(said, str) else said).encode()
-        self.send_response(api.status or status)
+        self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
@@ -57,8 +57,7 @@ class ApiServer(ThreadingHTTPServer):
     """Serves events of the namespace `default` on a port of its own while its `with` block lasts.
 
     `events`: by name. `requests`: method, path and content type of each. `faulty_answer`: sent to
-    every request instead of an answer. `status`: if not 0, answered to every request, which has no
-    effect. `clients_of`: clients must show a certificate of this authority.
+    every request instead of an answer. `clients_of`: clients must show a certificate of this authority.
     """
 
     daemon_threads = True
@@ -67,13 +66,11 @@ class ApiServer(ThreadingHTTPServer):
         self,
         authority: Authority,
         faulty_answer: Iterable[Step] = (),
-        status: int = 0,
         clients_of: Authority | None = None,
     ):
         self.events: dict[str, dict[str, Any]] = {}
         self.requests: list[tuple[str, str, str]] = []
         self.faulty_answer = list(faulty_answer)
-        self.status = status
         self.over = threading.Event()
         self._authority = authority
         self._tls = serving(authority.identity("api", "IP:127.0.0.1"), clients_of)
@@ -113,8 +110,6 @@ class ApiServer(ThreadingHTTPServer):
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, str | dict[str, Any]]:
         """Status and document, or the reason of a failure, as the real one would answer."""
-        if self.status:
-            return self.status, "as configured by the test"
         document = json.loads(body)
         if method == "POST" and path == EVENTS:
             name = document["metadata"]["name"]

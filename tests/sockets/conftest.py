@@ -11,6 +11,7 @@ import pytest
 
 from tests.nodes.bare_runtime import BareRuntime
 from tests.nodes.small_node import SmallNode
+from tests.sockets.mounts import tmpfs
 from tests.sockets.stage import Stage
 
 SmallNodeFactory = Callable[..., SmallNode]
@@ -26,14 +27,14 @@ def node(tmp_path: Path) -> Iterator[BareRuntime]:
 
 @pytest.fixture
 def make_small_node(tmp_path: Path) -> Iterator[SmallNodeFactory]:
-    """A factory of small nodes, closed after the test; its arguments are those of
-    SmallNode after the directory.
+    """A factory of small nodes, closed after the test; its arguments are those of SmallNode after the
+    directory, which is in memory: no test waits for a disk that others use.
     """
     with ExitStack() as stack:
 
         def make(*arguments: object, **options: object) -> SmallNode:
             directory = tmp_path / f"n{len(list(tmp_path.glob('n*')))}"
-            directory.mkdir()
+            stack.enter_context(tmpfs(directory, 1 << 28, 10_000))
             small = SmallNode(directory, *arguments, **options)  # type: ignore[arg-type] # passed on as they come
             stack.callback(small.close)
             return small

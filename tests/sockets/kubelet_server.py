@@ -67,7 +67,7 @@ def pod_list(*items: object) -> bytes:
 PODS = pod_list({"metadata": {"uid": "uid-1"}, "status": {"phase": "Succeeded"}})
 
 
-def refused(endpoint: KubeletEndpoint, seconds: float = 2.0) -> KubeletUnavailable:
+def refused(endpoint: KubeletEndpoint, seconds: float = MARGIN_SECONDS) -> KubeletUnavailable:
     """The error of a request that must fail; the token is never in its message."""
     with pytest.raises(KubeletUnavailable) as caught:
         ask_kubelet(endpoint, seconds)

@@ -1,4 +1,4 @@
-"""Small filesystems of this test process: a tmpfs with limits, a bind mount, one that never answers."""
+"""Small filesystems of this test process: a tmpfs with limits, a bind mount."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -30,34 +31,19 @@ def mounted_tmpfs(directory: str, size_bytes: int, inodes: int) -> None:
     mount_tmpfs(directory, size_bytes, inodes)
 
 
+@contextmanager
+def tmpfs(directory: Path, size_bytes: int, inodes: int) -> Iterator[Path]:
+    """The same while the `with` block lasts; the directory."""
+    mounted_tmpfs(str(directory), size_bytes, inodes)
+    try:
+        yield directory
+    finally:
+        unmount(str(directory))
+
+
 def bound(source: str, target: str, *, read_only: bool = False) -> None:
     """A bind mount of a file or directory on another that exists; `unmount` removes it."""
     need_mounts()
     for flags in (_MS_BIND, _MS_BIND | _MS_REMOUNT_READ_ONLY) if read_only else (_MS_BIND,):
         if libc.mount(os.fsencode(source), os.fsencode(target), None, flags, None) != 0:
             pytest.skip(f"needs a bind mount on {target}: {os.strerror(ctypes.get_errno())}")
-
-
-@contextmanager
-def dead_filesystem(directory: str) -> Iterator[None]:
-    """A FUSE filesystem on `directory` whose program never answers: every access
-    blocks, as on a dead NFS server.
-
-    When the block ends, the calls that hang fail with ENOTCONN, and it is unmounted.
-    """
-    need_mounts()
-    try:
-        device = os.open("/dev/fuse", os.O_RDWR)
-    except OSError as error:
-        pytest.skip(f"needs /dev/fuse: {error.strerror}")
-    try:
-        _mount(directory, "fuse", f"fd={device},rootmode=40000,user_id=0,group_id=0")
-        yield
-    finally:
-        os.close(device)
-        unmount(directory)
-
-
-def _mount(directory: str, kind: str, options: str) -> None:
-    if libc.mount(kind.encode(), os.fsencode(directory), kind.encode(), 0, options.encode()) != 0:
-        pytest.skip(f"needs a {kind} on {directory}: {os.strerror(ctypes.get_errno())}")

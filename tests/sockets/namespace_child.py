@@ -22,7 +22,6 @@ from collections.abc import Callable
 from typing import Any
 
 from eviction.drill.private_mounts import (
-    EmbeddedNodeError,
     libc,
     mount_tmpfs,
 )
@@ -46,16 +45,6 @@ def enter_beside_a_thread(_: str) -> dict[str, Any]:
     finally:
         done.set()
         thread.join()
-
-
-def mount_wrongly(directory: str) -> dict[str, Any]:
-    """Request a mount that is impossible."""
-    _enter()
-    try:
-        mount_tmpfs(f"{directory}/absent", MIB, 16)
-    except EmbeddedNodeError as error:
-        return {"error": str(error)}
-    return {}
 
 
 def unmounted_outside(directory: str) -> dict[str, Any]:
@@ -162,7 +151,6 @@ FUNCTIONS: dict[str, Callable[[str], dict[str, Any]]] = {
     function.__name__: function
     for function in (
         enter_beside_a_thread,
-        mount_wrongly,
         unmounted_outside,
         trust,
         remove_without_capabilities,

@@ -1,73 +1,22 @@
-"""Passes over a small node that something interrupts, that another dialect answers, or whose disk
-fills."""
+"""Passes over a small node that something interrupts, whose runtime answers in other words, or whose
+disk fills."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any
 
-import grpc
-
+from eviction.drill.runtime import Failpoint
 from eviction.engine.effects import Request
 from eviction.engine.node import Node
 from eviction.records.passes import Pass, Trigger
-from reclaim.cri import cri_pb2
-from tests.nodes.faults import Hang
-from tests.nodes.small_node import AN_HOUR, SmallNode, relieve
+from tests.nodes import faults
+from tests.nodes.distortions import Distort, Distortion
+from tests.nodes.faults import CODES, Hang
+from tests.nodes.small_node import SmallNode, relieve
 from tests.pure.values import filling
-from tests.sockets.cri_calls import CriCalls
 
 FAST = 400 << 20  # bytes a second
-
-
-AnswerChange = Callable[[Any], None]
-"""A function that changes an answer in place."""
-
-
-class Dialect(grpc.GenericRpcHandler):
-    """A runtime of another dialect: serves `socket_path` while its `with` block lasts, passes every
-    call on to `target`, and changes the answers. Runtimes differ in what a list says about an image,
-    and a list may be out of date."""
-
-    def __init__(self, target: str, socket_path: str, changes: Mapping[str, AnswerChange]) -> None:
-        self.endpoint = f"unix://{socket_path}"
-        self._calls = CriCalls(target)
-        self._changes = changes
-        self._workers = ThreadPoolExecutor(32)  # as many as reclaimd may ask at the same time
-        self._server = grpc.server(self._workers, [self])
-        self._server.add_insecure_port(f"unix:{socket_path}")
-
-    def __enter__(self) -> Self:
-        self._server.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.stop(grace=None).wait()
-        self._workers.shutdown()
-        self._calls.__exit__()
-
-    def service(
-        self, handler_call_details: grpc.HandlerCallDetails
-    ) -> grpc.RpcMethodHandler[Any, Any]:
-        """What answers one call."""
-        whole = handler_call_details.method
-        call: Any = self._calls._channel.unary_unary(whole)
-        method = whole.rpartition("/")[2]
-
-        def serve(request: bytes, context: grpc.ServicerContext) -> bytes:
-            try:
-                answer: bytes = call(request, timeout=60.0)
-            except grpc.RpcError as error:
-                context.abort(error.code(), error.details() or "")
-            if method in self._changes:
-                message = getattr(cri_pb2, f"{method}Response").FromString(answer)
-                self._changes[method](message)
-                answer = message.SerializeToString()
-            return answer
-
-        return grpc.unary_unary_rpc_method_handler(serve)
 
 
 def interrupted(
@@ -89,10 +38,32 @@ def interrupted(
         return going.result()
 
 
-def reworded(small: SmallNode, directory: Path, request: Request, **changes: AnswerChange) -> Pass:
-    """A pass over a runtime whose answers to these methods are changed."""
-    with Dialect(small.server.target, str(directory / "d.sock"), changes) as dialect:
-        return relieve(small.node(containerRuntimeEndpoint=dialect.endpoint), request)
+def changed(change: Callable[[Any], object]) -> Failpoint:
+    """Calls act, and their answers are changed in place."""
+
+    def reword(answer: Any) -> Any:
+        change(answer)
+        return answer
+
+    return Failpoint(change=reword)
+
+
+def fault(words: str, times: int | None = None) -> Failpoint:
+    """By its words: `Hang`, `Fail UNKNOWN gc failed`, `Distort EMPTY_IDS`."""
+    kind, *given = words.split(" ", 2)
+    if kind == "Distort":
+        return Distort(Distortion(given[0].lower()))
+    made: Failpoint = getattr(faults, kind)(*map(CODES.__getitem__, given[:1]), *given[1:])
+    made.times = times
+    return made
+
+
+def reworded(small: SmallNode, request: Request, **changes: Callable[[Any], object]) -> Pass:
+    """A pass over a runtime whose answers to these methods are changed: runtimes differ in what a
+    list says about an image, and a list may be out of date."""
+    for method, change in changes.items():
+        small.failpoints[method] = changed(change)
+    return relieve(small.node(), request)
 
 
 def passed(node: Node, rate: int) -> Pass:
@@ -107,10 +78,11 @@ def passed(node: Node, rate: int) -> Pass:
     return node.relieve(observations, decision, Trigger.INTERVAL)
 
 
-def dead_copies(small: SmallNode, name: str) -> list[str]:
-    """A pod whose container has exited nine times: all but the newest copy may go, the oldest
-    first."""
-    pod = small.run_pod(name)
-    copies = [small.exited(pod, attempt=attempt) for attempt in range(9)]
-    small.runtime.age(pod.sandbox_id, AN_HOUR)
-    return copies[:-1]
+def satisfied(event: dict[str, Any]) -> bool:
+    """Whether a line of the log is of a pass that has cleared the thresholds."""
+    return event.get("result") == "satisfied"
+
+
+def says(words: str) -> Callable[[dict[str, Any]], bool]:
+    """Whether a line of the log says this, among other things."""
+    return lambda event: words in event["message"]

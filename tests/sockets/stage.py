@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from signal import Signals
@@ -35,6 +34,7 @@ from typing import Any
 
 import yaml
 
+from eviction.surface.control_client import NotAskedError, ask
 from reclaim.cri import cri_pb2 as pb
 from signals.quantity import parse_quantity
 from signals.types import Signal
@@ -43,7 +43,6 @@ from tests.nodes.faults import Fail, Hang
 from tests.nodes.small_node import AN_HOUR, SmallNode
 from tests.printed import VARIES, normalized
 from tests.reclaimd_process import (
-    ENVIRONMENT,
     PROGRAM,
     Daemon,
     answer,
@@ -52,6 +51,7 @@ from tests.reclaimd_process import (
     write_configuration,
 )
 from tests.repository import ROOT
+from tests.sockets.config.stories import in_shell
 from tests.stopped import stopped, wait_until_stopped
 
 KUBELETS = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
@@ -75,8 +75,11 @@ STAGE_VARIES = (
 
 def located(file: str) -> bool:
     """Whether the daemon answers, and knows where images are."""
-    status = reclaimd_here("status", "--config", file, "-o", "json")
-    return status.returncode == 0 and answer(status)["layout"] is not None
+    try:
+        control = json.loads(Path(file).read_text())["controlSocket"]
+        return ask(control, "status")["layout"] is not None
+    except NotAskedError:
+        return False
 
 
 class Stage:
@@ -133,7 +136,7 @@ class Stage:
             lines[:] = self._do(command)
             return any(words in line for line in lines) or not words
 
-        assert came_true(printed, every_seconds=0.05), "\n".join((step, *lines))
+        assert came_true(printed, every_seconds=0.2), "\n".join((step, *lines))
         return [line for line in lines if words in line or line.startswith(("! ", "[exit "))]
 
     def configure(self, above: str | None = None, **fields: Any) -> None:
@@ -215,12 +218,8 @@ class Stage:
             case [method, "answers"]:
                 del self.small.failpoints[method]
             case _:
-                options: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-                given = {**ENVIRONMENT, "RECLAIMD": PROGRAM}
-                shell = subprocess.run(
-                    ["sh", "-c", step], cwd=self.directory, env=given, text=True, **options
-                )
-                return str(shell.stdout).splitlines()
+                _, printed = in_shell(self.directory, {"RECLAIMD": PROGRAM})(step)
+                return printed.splitlines()
         return []
 
     def _reclaimd(self, *words: str) -> list[str]:

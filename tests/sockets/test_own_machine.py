@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.private_mounts import unmount
 from tests.repository import ROOT
-from tests.sockets.mounts import mounted_tmpfs, need_mounts
+from tests.sockets.mounts import need_mounts, tmpfs
 
 pytestmark = pytest.mark.house("tests/own_machine.py", "tests/conftest.py")
 
@@ -63,10 +62,10 @@ def test_a_run_beside_a_kubelet_sees_nothing_of_it(tmp_path: Path) -> None:
     for program in (kubelet, left):
         shutil.copy("/bin/sleep", program)
     Path("/run/kubelet.sock").touch()
-    mounted_tmpfs("/run/a-container/rootfs", 1 << 20, 10)
     environment = {name: text for name, text in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
     try:
         with (
+            tmpfs(Path("/run/a-container/rootfs"), 1 << 20, 10),
             socket.create_server(("127.0.0.1", 0)) as server,
             subprocess.Popen([kubelet, "1000"]) as process,
         ):
@@ -77,7 +76,6 @@ def test_a_run_beside_a_kubelet_sees_nothing_of_it(tmp_path: Path) -> None:
             )
             process.kill()
     finally:
-        unmount("/run/a-container/rootfs")
         shutil.rmtree("/run/a-container")
         Path("/run/kubelet.sock").unlink()
     assert run.returncode == 7, run.stderr

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import grpc
 
-from eviction.drill.private_mounts import unmount
 from eviction.surface.control_client import NotAskedError, ask
 from reclaim.types import Kind
 from tests.background import Background
@@ -37,7 +36,7 @@ from tests.ports import free_port
 from tests.reclaimd_process import came_true
 from tests.sockets.hostile_clients import hostile_clients
 from tests.sockets.kubelet_server import FOREVER_SECONDS, KubeletServer, answer, dripping, pod_list
-from tests.sockets.mounts import mounted_tmpfs
+from tests.sockets.mounts import tmpfs
 from tests.sockets.pods_api_server import PodsAPIServer
 from tests.thread_limit import ThreadLimit
 
@@ -219,8 +218,7 @@ class _OnFilesystem(Injector):
 
     def cover(self, directory: Path, size_bytes: int, inodes: int) -> None:
         """A tmpfs over it."""
-        mounted_tmpfs(str(directory), size_bytes, inodes)
-        self.undo.callback(unmount, str(directory))
+        self.undo.enter_context(tmpfs(directory, size_bytes, inodes))
 
 
 class StateFile(_OnFilesystem):
@@ -335,27 +333,27 @@ class Threads(Injector):
     _forbidden = False
 
     def prepare(self, program: Program) -> None:
-        """The program is limited before it runs."""
-        program.limit = self._limited
+        """It may be limited before it runs."""
+        if self.fault is Fault.ABSENT_AT_START:
+            program.limit = self._limited
 
     def _limited(self, pid: int) -> None:
         self.at_last.close()
         self._limit = self.at_last.enter_context(ThreadLimit(pid))
-        self._obey()
-
-    def _obey(self) -> None:
-        if self._limit is not None:
-            (self._limit.forbid if self._forbidden else self._limit.lift)()
+        if self._forbidden:
+            self._limit.forbid()
 
     def begin(self) -> None:
         """No thread starts from now on, or from the start of the program on."""
         self._forbidden = True
-        self._obey()
+        if self.fault is not Fault.ABSENT_AT_START:
+            self._limited(self.bench.program.pid)
 
     def end(self) -> None:
         """They start again."""
         self._forbidden = False
-        self._obey()
+        if self._limit is not None:
+            self._limit.lift()
 
 
 class Descriptors(Injector):
@@ -366,8 +364,9 @@ class Descriptors(Injector):
     _few = False
 
     def prepare(self, program: Program) -> None:
-        """The program is limited before it runs."""
-        program.limit = self._limited
+        """It may be limited before it runs."""
+        if self.fault is Fault.ABSENT_AT_START:
+            program.limit = self._limited
 
     def _limited(self, pid: int) -> None:
         if self._few:
@@ -465,8 +464,7 @@ class LogFile(Injector):
             case Fault.ABSENT_AT_START:
                 program.before = ("sh", "-c", 'exec "$0" "$@" 2>&-')
             case Fault.ABSENT:
-                mounted_tmpfs(str(self._small), 256 << 10, 100)
-                self.at_last.callback(unmount, str(self._small))
+                self.at_last.enter_context(tmpfs(self._small, 256 << 10, 100))
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
                 program.stderr = self._opened(self._small / "log", flags)
             case Fault.WRONG:

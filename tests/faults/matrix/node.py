@@ -32,7 +32,7 @@ SPARE_BYTES = 16 << 30
 SIZE_BYTES = SPARE_BYTES + 64 * MIB
 MARK_BYTES = SPARE_BYTES + 40 * MIB
 TURN_SECONDS = 0.02
-PAUSE_SECONDS = 0.25  # between a relief and the next pull: a row is not about speed
+PAUSE_SECONDS = 0.5  # between a relief and the next pull: a row is not about speed
 STOCK = 5  # unused images: one that cannot go leaves others
 
 

@@ -1,5 +1,5 @@
-"""What commands print on a small node, whole: by themselves, by the daemon, and without grpcio; and
-what they refuse, with the exit code and one sentence that names the mistake."""
+"""What commands print on a small node, whole: by themselves, by the daemon, and without grpcio; what
+they refuse, with the exit code and one sentence that names the mistake; and what doctor finds."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from typing import Any
 import pytest
 import yaml
 
+from eviction.doctor.facts import inotify_instances
 from signals.types import FsLayout, Signal
-from tests.drill.documents import document
 from tests.expected import expect
 from tests.nodes.small_node import MIB, SmallNode
 from tests.printed import expect_console, normalized
 from tests.reclaimd_process import (
-    ENVIRONMENT,
     Daemon,
     answer,
     came_true,
     reclaimd,
     reclaimd_here,
 )
-from tests.rows import rows
+from tests.rows import rows, rows_of
 from tests.sockets.conftest import SmallNodeFactory
+from tests.sockets.passes import satisfied
 from tests.sockets.stage import Stage, located
 
 EXPECTED = Path(__file__).with_name("expected")
@@ -161,27 +161,15 @@ def test_what_node_problem_detector_reads_is_one_short_line(stage: Stage) -> Non
 def test_without_grpcio_the_daemon_relieves_and_a_drill_says_what_is_missing(
     small_node: SmallNode, without_grpcio: str, tmp_path: Path
 ) -> None:
-    """One sentence before anything is made; what needs no embedded node goes on."""
+    """One sentence before anything is made."""
     small_node.add_images(3)
     file = small_node.configuration(NODEFS, 2 * MIB, metricsAddress="127.0.0.1:0")
     with Daemon("--config", file, PYTHONPATH=without_grpcio) as daemon:
-        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+        daemon.wait_for(satisfied)
     assert small_node.removed("image")
     known, run = {"DIRECTORY": str(tmp_path)}, partial(reclaimd, PYTHONPATH=without_grpcio)
     expect_console(EXPECTED / "without-grpcio.txt", known, run)
     assert not (tmp_path / "report").exists()
-    scenario = tmp_path / "small.yaml"
-    scenario.write_text(str(document(name="small")))
-    observe = ["--observe", "--for", "200ms", "--config", file, "--report", f"{tmp_path}/report"]
-    program = (
-        "import sys; from eviction.cli.main import main;"
-        " print([main(['drill', *words.split()]) for words in sys.argv[1:]])"
-    )
-    words = ["--list", f"--check {scenario}", " ".join(observe)]
-    variables = {**ENVIRONMENT, "PYTHONPATH": without_grpcio}
-    command = [sys.executable, "-c", program, *words]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[0, 0, 0]"
 
 
 @pytest.mark.regression
@@ -194,36 +182,6 @@ def test_a_reclaim_whose_output_cannot_be_written_relieves(stage: Stage) -> None
 
 HEAD = "apiVersion: reclaimd.io/v1alpha1\nkind: ReclaimdConfiguration\n"
 
-# What stands in a file below the head.
-WRONG = [
-    "evictionhard: {}",
-    "extent: all\nextent: enough",
-    "rootDirectory: 12",
-    "parallelRemovals: two",
-    "parallelRemovals: 0",
-    "extent: most",
-    "evictionHard: {rootfs.available: 5%}",
-    "evictionHard: {nodefs.available: 10}",
-    "evictionHard: {nodefs.available: .nan}",
-    "imageMinimumGCAge: -1m",
-    "assumedFillRate: '0'",
-    "pollFloor: 20s",
-    "evictionHard: &a {}\nevictionMinimumReclaim: *a",
-    "extent: !!python/object/apply:os.system [id]",
-    "extent: [",
-    "- extent",
-    "---\nextent: all",
-    "containerRuntimeEndpoint: unix://",
-    "evictionHard: {nodefs.available<10%}",
-    "holdOffAfterStart: 5",
-    "pollFloor: 0s",
-    "containerRuntimeEndpoint: tcp://here:1",
-    "imageServiceEndpoint: tcp://here:1",
-    "historyFile: history",
-    "historySize: 1000Ki",
-    "historySize: 2Gi",
-    "historySize: much",
-]
 HOSTILE = "evil\n2026-01-01T00:00:00Z info started\x1b[2J\x1b]0;owned\x07\u202e"
 
 
@@ -248,14 +206,16 @@ def test_a_wrong_command_line_is_one_sentence(small_node: SmallNode, tmp_path: P
 
 
 def test_a_wrong_file_is_one_sentence_with_its_name(tmp_path: Path) -> None:
-    """Exit 2 before anything else is read."""
+    """Exit 2 before anything else is read. The page has what stands in each file below the head."""
     path, said = tmp_path / "reclaimd.yaml", ""
-    for text in WRONG:
+    expected = EXPECTED / "wrong-files.txt"
+    for story in expected.read_text().strip().split("\n\n"):
+        text, _, _ = story.partition("\n! ")
         path.write_text(f"{HEAD}{text}\n")
         done = reclaimd_here("check", "--config", str(path))
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         said += f"{text}\n! {normalized(done.stderr, {'FILE': str(path)}, ())}\n"
-    expect(EXPECTED / "wrong-files.txt", said)
+    expect(expected, said)
 
 
 def test_hostile_names_stay_one_line_in_tables(small_node: SmallNode) -> None:
@@ -270,3 +230,58 @@ def test_hostile_names_stay_one_line_in_tables(small_node: SmallNode) -> None:
     assert not set("\x1b\x07\u202e") & set("".join(lines))
     plan = answer(reclaimd_here("plan", "--config", file, "-o", "json"))
     assert sum(HOSTILE in each["name"] for each in plan["removals"] + plan["kept"]) == 2
+
+
+# ---- doctor, which looks for caches on the whole machine, for two seconds: so there are few
+
+
+TROUBLES = """
+    check                 | level   | evidence
+    containerd-frees-late | risk    | containerd 2.0.2
+    sandbox-image         | problem |
+    keep-unmatched        | risk    | keepImages: 'registry.example/misspelt'
+    thresholds-none       | problem |
+    history               | risk    | /history is left alone: it is not a regular file
+"""
+
+
+def test_troubles_of_a_node_are_found_together(
+    make_small_node: SmallNodeFactory, tmp_path: Path
+) -> None:
+    """An old containerd that neither pins nor names the sandbox image, a misspelt keep, no
+    thresholds, something else in the place of the history, which is left alone: exit 1, and the
+    worst comes first."""
+    history = tmp_path / "history"
+    os.mkfifo(history)
+    node = make_small_node(
+        runtime_version="2.0.2", pins_sandbox_image=False, reports_sandbox_image=False
+    )
+    keeps = ["registry.example/misspelt", "registry.example/app"]
+    file = node.configuration(keepImages=keeps, historyFile=str(history))
+    done = reclaimd_here("doctor", "--config", file, "-o", "json")
+    findings = answer(done)["findings"]
+    found = {finding["check"]: finding for finding in findings}
+    assert done.returncode == 1
+    for each in rows_of(TROUBLES):
+        assert found[each["check"]]["level"] == each["level"]
+        assert each["evidence"] in found[each["check"]]["evidence"]
+    levels = [finding["level"] for finding in findings]
+    assert levels == sorted(levels, key=["problem", "risk", "note"].index)
+    assert history.is_fifo()
+    shown = reclaimd_here("doctor", "--config", file).stdout
+    assert shown.startswith("PROBLEM  ")
+    assert "  do:   update to containerd 2.0.5 or later" in shown
+
+
+def test_inotify_instances_of_this_user_are_counted(tmp_path: Path) -> None:
+    """From the links of descriptors in /proc; processes that may not be read are skipped."""
+    for process, links in (
+        ("7", ("anon_inode:inotify", "socket:[1]", "anon_inode:inotify")),
+        ("8", ()),
+        ("self", ()),
+    ):
+        (tmp_path / process / "fd").mkdir(parents=True)
+        for number, link in enumerate(links):
+            (tmp_path / process / "fd" / str(number)).symlink_to(link)
+    (tmp_path / "9").mkdir()
+    assert inotify_instances(str(tmp_path)) == 2

@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from eviction.cli.process import LockRefused, NodeHeld, lock_of
-from eviction.drill.private_mounts import unmount
 from tests.nodes.small_node import SmallNode
 from tests.reclaimd_process import (
     ENVIRONMENT,
@@ -25,7 +24,7 @@ from tests.reclaimd_process import (
     write_configuration,
 )
 from tests.rows import rows
-from tests.sockets.mounts import mounted_tmpfs
+from tests.sockets.mounts import tmpfs
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
 
@@ -126,19 +125,14 @@ def test_without_an_inode_for_the_lock_the_daemon_goes_on(
     small_node: SmallNode, tmp_path: Path
 ) -> None:
     """A warning says so: relief is worth more than exclusion."""
-    run = tmp_path / "run"
-    mounted_tmpfs(str(run), 1 << 20, 2)
-    try:
+    with tmpfs(tmp_path / "run", 1 << 20, 2) as run:
         (run / "last").touch()
-        with Daemon(
-            "--config", small_node.configuration(lockDirectory=str(run / "reclaimd" / "lock"))
-        ) as daemon:
+        file = small_node.configuration(lockDirectory=str(run / "reclaimd" / "lock"))
+        with Daemon("--config", file) as daemon:
             warning = daemon.wait_for(
                 lambda event: event["message"].startswith("the node is not locked")
             )
             assert warning["message"].endswith(f"{run}/reclaimd/lock: No space left on device")
-    finally:
-        unmount(str(run))
 
 
 AS_NOBODY = """

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from eviction.drill.private_mounts import unmount
 from tests.bundles import made_bundle
 from tests.nodes.own_root import OwnRoot
 from tests.sockets.config.stories import assert_told, stories_in
-from tests.sockets.mounts import mounted_tmpfs
+from tests.sockets.mounts import tmpfs
 
 pytestmark = pytest.mark.house(
     "config/install",
@@ -57,16 +56,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRoot]:
     """A fresh node, without a network, with the directory of an idle kubelet; the bundle is in
     /root, and unpacked in /root/reclaimd. Its disk is memory, which no other program's writes
     delay."""
-    bundle, machine = made_bundle(tmp_path_factory), tmp_path_factory.mktemp("machine")
-    mounted_tmpfs(str(machine), 2 << 30, 200_000)
-    made = OwnRoot(machine / "root")
-    home = made.path / "root"
-    (made.path / "var/lib/kubelet/pods").mkdir(parents=True)
-    for path in bundle.archive.parent.glob(f"{bundle.archive.name}*"):
-        shutil.copy(path, home)
-    bundle.unpack(home).rename(home / "reclaimd")
-    yield made
-    unmount(str(machine))
+    bundle = made_bundle(tmp_path_factory)
+    with tmpfs(tmp_path_factory.mktemp("machine"), 2 << 30, 200_000) as machine:
+        made = OwnRoot(machine / "root")
+        home = made.path / "root"
+        (made.path / "var/lib/kubelet/pods").mkdir(parents=True)
+        for path in bundle.archive.parent.glob(f"{bundle.archive.name}*"):
+            shutil.copy(path, home)
+        bundle.unpack(home).rename(home / "reclaimd")
+        yield made
 
 
 @pytest.mark.regression

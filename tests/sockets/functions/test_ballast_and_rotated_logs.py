@@ -9,7 +9,6 @@ import errno
 import io
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +45,7 @@ from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import MIB, SteppedClock
 from tests.rows import rows
-from tests.sockets.foreign import plant_foreign
+from tests.sockets.foreign import happens
 from tests.sockets.pod_logs.trees import Canary
 
 SIZE = 4 * MIB
@@ -105,18 +104,6 @@ def test_its_bytes_are_taken_and_nobody_else_may_touch_it(
 # ---- what is not the ballast
 
 
-def other(path: Path, size: int = SIZE) -> None:
-    """A file that is not sparse."""
-    path.write_bytes(os.urandom(size))
-    path.chmod(0o600)
-
-
-def sparse(path: Path) -> None:
-    """Its size takes nothing."""
-    path.touch(0o600)
-    os.truncate(path, SIZE)
-
-
 def called(settings: BallastSettings) -> ReclaimResult:
     """What a call of the function does."""
     clock = SteppedClock()
@@ -126,31 +113,29 @@ def called(settings: BallastSettings) -> ReclaimResult:
 
 
 @rows("""
-    kind               | words
-    of another size    | it has 4194305 bytes, and the ballast has 4194304
-    a symlink          | it is not a regular file
-    a directory        | it is not a regular file
-    a fifo             | it is not a regular file
-    a second name      | it has 2 hard links, so unlinking it frees nothing
-    another user's     | it belongs to uid 12345; allowed is root's
-    writable by others | every user may write it (mode 0666); allowed is at most 0755
-    sparse             | it is sparse: 0 of its 4194304 bytes are allocated
+    changed                                        | words
+    echo >>ballast                                 | it has 4194305 bytes, and the ballast has 4194304
+    mv ballast target; ln -s target ballast        | it is not a regular file
+    rm ballast; mkdir ballast                      | it is not a regular file
+    rm ballast; mkfifo -m 600 ballast              | it is not a regular file
+    ln ballast second                              | it has 2 hard links, so unlinking it frees nothing
+    chown 12345 ballast                            | it belongs to uid 12345; allowed is root's
+    chmod 666 ballast                              | every user may write it (mode 0666); allowed is at most 0755
+    truncate -s 0 ballast; truncate -s 4M ballast  | it is sparse: 0 of its 4194304 bytes are allocated
 """)
 def test_what_has_its_name_and_is_not_the_ballast_is_refused_and_stays(
-    settings: BallastSettings, directory: Path, kind: str, words: str
+    made: BallastSettings, directory: Path, changed: str, words: str
 ) -> None:
     """With what it is and what is allowed, wherever it is looked at: when it is made, at the start,
     by the command, and in a pass; one that is sparse can be removed."""
-    size = SIZE + (kind == "of another size")
-    make = sparse if kind == "sparse" else partial(other, size=size)
-    plant_foreign(directory / "ballast", kind, make)
+    happens(changed, directory)
     before = seen(directory)
-    sentence = f"{settings.path} is not the ballast: {words}"
-    assert refusal(settings) == sentence
-    if kind != "sparse":
-        result = called(settings)
+    sentence = f"{made.path} is not the ballast: {words}"
+    assert refusal(made) == sentence
+    if "sparse" not in words:
+        result = called(made)
         assert (result.outcomes, result.error) == ((), sentence)
-        assert refusal(settings, examine) == refusal(settings, remove_ballast) == sentence
+        assert refusal(made, examine) == refusal(made, remove_ballast) == sentence
     assert seen(directory) == before
 
 
@@ -249,19 +234,13 @@ def dies(taken: int, descriptor: int, _: int, __: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("theirs", [True, False], ids=["another file", "a second maker"])
-def test_what_got_its_name_meanwhile_stays(
-    settings: BallastSettings, directory: Path, theirs: bool
-) -> None:
-    """What the first has made is gone."""
+def test_what_got_its_name_meanwhile_stays(settings: BallastSettings, directory: Path) -> None:
+    """There was a second maker; what the first has made is gone."""
     before: dict[str, os.stat_result] = {}
 
     def allocate(descriptor: int, offset: int, size_bytes: int) -> None:
         os.posix_fallocate(descriptor, offset, size_bytes)
-        if theirs:
-            (directory / "ballast").write_text("theirs")
-        else:
-            assert create_ballast(settings)[1]
+        assert create_ballast(settings)[1]
         before.update(seen(directory))
 
     assert refusal(settings, allocate=allocate) == f"{settings.path} cannot be made: File exists"
@@ -280,35 +259,19 @@ def planned(settings: BallastSettings) -> tuple[BallastRelease, Verdict]:
     return stage, verdict
 
 
-def same_size(path: Path) -> None:
-    """Another file that would do as ballast."""
-    path.rename(path.with_name("moved"))
-    other(path)
-
-
-def a_symlink_to_it(path: Path) -> None:
-    """The ballast was moved, and a symlink leads to it."""
-    path.rename(path.with_name("moved"))
-    path.symlink_to("moved")
-
-
-def linked(path: Path) -> None:
-    """It got a second name, so that unlinking one frees nothing."""
-    path.with_name("moved").hardlink_to(path)
-
-
-def opened_to_all(path: Path) -> None:
-    """Others may replace it now."""
-    path.parent.chmod(0o777)
-
-
-@pytest.mark.parametrize("change", [same_size, a_symlink_to_it, linked, opened_to_all])
+@rows("""
+    what                        | changed
+    another that would do       | mv ballast moved; head -c 4M /dev/urandom >ballast; chmod 600 ballast
+    a symlink that leads to it  | mv ballast moved; ln -s moved ballast
+    a second name               | ln ballast moved
+    others may replace it       | chmod 777 .
+""")
 def test_what_changed_between_plan_and_removal_stays(
-    made: BallastSettings, directory: Path, change: Callable[[Path], None]
+    made: BallastSettings, directory: Path, changed: str
 ) -> None:
     """The check refuses it, and where it changes after the check, the removal does."""
     stage, verdict = planned(made)
-    change(directory / "ballast")
+    happens(changed, directory)
     before = seen(directory)
     assert stage.check(verdict) == Refused("replaced")
     with pytest.raises(RemovalFailed):
@@ -579,11 +542,7 @@ def test_what_changed_since_the_plan_stays(logs: Logs, changed: str, answer: str
     log = logs.container("web", "0.log", NEWEST, OLDEST) / OLDEST
     stage, plan = logs.plan()
     (verdict,) = plan.remove
-    named = {"LOG": log, "POD": log.parent.parent, "CANARY": logs.canary.path}
-    paths = {name: str(path) for name, path in named.items()}
-    subprocess.run(
-        ["sh", "-euc", changed], cwd=logs.root.parent, env={**os.environ, **paths}, check=True
-    )
+    happens(changed, logs.root.parent, LOG=log, POD=log.parent.parent, CANARY=logs.canary.path)
     before = set(logs.root.parent.rglob("*"))
     if answer == "gone":
         assert stage.check(verdict) == GONE

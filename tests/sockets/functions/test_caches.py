@@ -20,7 +20,6 @@ import pytest
 
 from eviction.drill.private_mounts import unmount
 from eviction.survey.space import TimeLimit, caches_below
-from reclaim.evidence.files_in_use import files_in_use
 from reclaim.function import Ready, Refused
 from reclaim.functions.caches import CacheSettings, CacheUnits
 from reclaim.functions.units import HIDDEN, Unit
@@ -32,6 +31,7 @@ from tests.conftest import MOUNTS
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock
 from tests.rows import rows
+from tests.sockets.foreign import happens
 from tests.sockets.mounts import bound, need_mounts
 from tests.sockets.pod_logs.trees import before_each_call, plant
 
@@ -137,9 +137,10 @@ def test_a_unit_is_what_its_tool_takes_as_a_whole(
 @pytest.mark.parametrize("how", USES)
 def test_what_a_process_uses_stays(hub: Path, runtime: Runtime, how: str) -> None:
     """In the plan; if it begins after the plan, in the check; and at the last moment, when it has
-    its name again after a moment."""
+    its name again after a moment. This process is not counted: it is the one that looks."""
     stage = stage_of(runtime, hub)
-    (verdict,) = planned(stage)
+    with (hub / "models--a" / "blobs" / "x").open():
+        (verdict,) = planned(stage)
     before = content_of(hub)
     with using(hub / "models--a", how):
         assert planned(stage_of(runtime, hub)) == ()
@@ -189,7 +190,7 @@ def test_what_changes_after_the_plan_stays(
     plant(tmp_path / "elsewhere", "precious")
     stage = stage_of(runtime, tmp_path)
     (verdict,) = planned(stage)
-    subprocess.run(["sh", "-euc", changed], cwd=tmp_path, check=True)
+    happens(changed, tmp_path)
     try:
         before = content_of(tmp_path)
         assert isinstance(stage.check(verdict), Refused)
@@ -214,7 +215,7 @@ def test_a_directory_without_the_right_tag_is_no_cache(
 ) -> None:
     """Nor is one whose tag is no file of its own, or an environment of Python, which uv tags,
     too."""
-    subprocess.run(["sh", "-euc", changed], cwd=hub, check=True)
+    happens(changed, hub)
     assert stage_of(runtime, hub).plan() is None
 
 
@@ -330,18 +331,6 @@ def test_whatever_a_pod_does_before_each_call_nothing_outside_its_cache_goes(
         shutil.rmtree(tmp_path / str(seed))
     assert gone
     assert failed
-
-
-def test_this_process_is_not_counted_and_others_are(runtime: Runtime, tmp_path: Path) -> None:
-    """Its own descriptors are those of the look itself."""
-    path = tmp_path / "file"
-    path.write_text("x")
-    with path.open():
-        status = path.stat()
-        assert not files_in_use(runtime.runtime_path).has(status, status.st_dev)
-        with path.open() as file, subprocess.Popen(["sleep", "60"], stdin=file) as other:
-            assert files_in_use(runtime.runtime_path).has(status, status.st_dev)
-            other.kill()
 
 
 def test_caches_that_nobody_collects_are_told_with_their_pod(tmp_path: Path) -> None:

@@ -23,9 +23,11 @@ from reclaim.functions.table import FUNCTIONS, table_of
 from reclaim.types import ReclaimError, RuntimeUnavailable
 from signals.types import FilesystemRole, Signal
 from tests.nodes.dialects import CONTAINERD_2, CRI_O_1_31, Dialect
-from tests.nodes.faults import ActThenFail, Delay, Fail, Failpoint, Hang
+from tests.nodes.faults import Delay, Fail
 from tests.nodes.small_node import MIB, SmallNode, outcome_of, relieve, result_of
+from tests.rows import rows
 from tests.sockets.conftest import SmallNodeFactory
+from tests.sockets.passes import fault
 
 NAME = "CollectContainerdGarbage"
 Code = grpc.StatusCode
@@ -59,34 +61,28 @@ def test_what_others_hold_by_a_lease_stays(small_node: SmallNode) -> None:
     dry = relieve(node_of(small_node, 6, dry_run=True))
     assert [result_of(dry, each) for each in (OBJECT_ID, *images)] == ["planned"] * 3
     assert small_node.failpoints.calls["LeasesCreate"] == 0
-    small_node.failpoints["LeasesDelete"] = Delay(1.5)
-    record = relieve(node_of(small_node, 6, removalPatience="1s"))
+    small_node.failpoints["LeasesDelete"] = Delay(3.5)
+    record = relieve(node_of(small_node, 6, removalPatience="3s"))
     assert small_node.server.leases.content == ["held"]
     assert sorted(small_node.server.leases.labels) == [OTHERS]
     assert [result_of(record, each) for each in (OBJECT_ID, images[0])] == ["removed"] * 2
 
 
-LATE = "not answered within 0.3 s; one that has begun goes on"
-
-
-@pytest.mark.parametrize(
-    ("method", "fault", "words"),
-    [
-        ("LeasesDelete", Fail(Code.UNKNOWN, "gc failed"), "UNKNOWN: gc failed"),
-        ("LeasesDelete", ActThenFail(Code.NOT_FOUND, "not found"), "NOT_FOUND: not found"),
-        ("LeasesCreate", Hang(), LATE),
-        ("LeasesDelete", Hang(), LATE),
-    ],
-    ids=["it fails", "whatever it has done", "no lease is made", "it does not end"],
-)
+@rows("""
+    what                 | method       | fails                           | words
+    it fails             | LeasesDelete | Fail UNKNOWN gc failed          | UNKNOWN: gc failed
+    whatever it has done | LeasesDelete | ActThenFail NOT_FOUND not found | NOT_FOUND: not found
+    no lease is made     | LeasesCreate | Hang                            | not answered within 0.3 s; one that has begun goes on
+    it does not end      | LeasesDelete | Hang                            | not answered within 0.3 s; one that has begun goes on
+""")
 def test_a_run_that_fails_is_an_error_and_the_next_function_goes_on(
-    small_node: SmallNode, method: str, fault: Failpoint, words: str
+    small_node: SmallNode, method: str, fails: str, words: str
 ) -> None:
     """Each call of a run has a deadline, here of 0.3 s."""
     images = small_node.add_images(2)
-    seconds = 0.3 if isinstance(fault, Hang) else 60.0
+    seconds = 0.3 if fails == "Hang" else 60.0
     node = node_of(small_node, 2, deadline_seconds=seconds, read_deadline_seconds=60.0)
-    small_node.failpoints[method] = fault
+    small_node.failpoints[method] = fault(fails)
     with small_node.relieving(node) as going:
         record = going.result(60)
     outcome = outcome_of(record, OBJECT_ID)

@@ -9,10 +9,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from eviction.drill.embedded_node import age_directories
@@ -24,7 +22,7 @@ from reclaim.types import ImageRecord
 from signals.types import Signal
 from tests.nodes.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_28
 from tests.nodes.dialects import Dialect as Rules
-from tests.nodes.faults import Delay, Fail, Failpoint, Hang, Pretend
+from tests.nodes.faults import Delay, Hang
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.interrupting_server import BetweenReadings, InterruptingServer
 from tests.nodes.later import Ahead
@@ -43,7 +41,7 @@ from tests.nodes.small_node import (
 from tests.rows import rows
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.kubelet_server import KubeletServer, answer, pod_list
-from tests.sockets.passes import interrupted, reworded
+from tests.sockets.passes import fault, interrupted, reworded
 
 OLD, MODEL, LATER, KEPT = (
     f"registry.example/{name}:1" for name in ("old", "model", "later", "kept")
@@ -87,7 +85,7 @@ def saying(**fields: str) -> Callable[[Any], None]:
     image                | busybox:1@{digest}                 | with tag and digest
 """)
 def test_an_image_is_in_use_however_a_container_names_it(
-    small_node: SmallNode, tmp_path: Path, field: str, says: str
+    small_node: SmallNode, field: str, says: str
 ) -> None:
     """Runtimes put the image of a container, running or exited, into different fields, as an id, a
     digest or a name; all of them count."""
@@ -96,7 +94,7 @@ def test_an_image_is_in_use_however_a_container_names_it(
     (small_node.run if len(says) % 2 else small_node.exited)(pod, busybox)
     digest = listed(small_node, busybox).repo_digests[0].partition("@")[2]
     reference = says.format(id=busybox, bare=busybox.removeprefix("sha256:"), digest=digest)
-    record = reworded(small_node, tmp_path, EVERYTHING, ListContainers=saying(**{field: reference}))
+    record = reworded(small_node, EVERYTHING, ListContainers=saying(**{field: reference}))
     assert busybox in small_node.images()
     assert reason_of(record, busybox) == "in_use"
     assert small_node.app_id in small_node.removed("image"), "and what is not in use goes"
@@ -113,14 +111,8 @@ def mounting(small: SmallNode, image: str, pod: Pod | None = None, *, starts: bo
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize(
-    "lie",
-    [None, Pretend(times=1), Fail(grpc.StatusCode.NOT_FOUND, "gone", times=1)],
-    ids=["told", "nothing is told", "gone is told"],
-)
-def test_an_image_that_is_mounted_as_a_volume_is_in_use(
-    small_node: SmallNode, lie: Failpoint | None
-) -> None:
+@pytest.mark.parametrize("lie", ["", "Pretend", "Fail NOT_FOUND gone"])
+def test_an_image_that_is_mounted_as_a_volume_is_in_use(small_node: SmallNode, lie: str) -> None:
     """Of a container in any state. A status that says nothing unmounts nothing, and is not
     remembered."""
     volume, exited = small_node.add_image(MODEL), small_node.add_image(LATER)
@@ -128,7 +120,7 @@ def test_an_image_that_is_mounted_as_a_volume_is_in_use(
     small_node.runtime.exit_container(mounting(small_node, exited, small_node.run_pod("over")))
     node = small_node.node()
     if lie:
-        small_node.failpoints["ContainerStatus"] = lie
+        small_node.failpoints["ContainerStatus"] = fault(lie, times=1)
     relieve(node, IMAGES)
     record = relieve(node, EVERYTHING)
     assert {volume, exited} <= small_node.images()
@@ -136,9 +128,7 @@ def test_an_image_that_is_mounted_as_a_volume_is_in_use(
 
 
 @pytest.mark.regression
-def test_an_answer_by_tag_to_a_question_for_a_digest_is_no_answer(
-    small_node: SmallNode, tmp_path: Path
-) -> None:
+def test_an_answer_by_tag_to_a_question_for_a_digest_is_no_answer(small_node: SmallNode) -> None:
     """A runtime that strips the digest and finds the tag has not said which image the container
     uses: none goes."""
     newer, own = (
@@ -153,7 +143,7 @@ def test_an_answer_by_tag_to_a_question_for_a_digest_is_no_answer(
 
     names = saying(image_ref=LOST)
     changes = {"ListContainers": names, "ImageStatus": answer_by_tag}
-    record = reworded(small_node, tmp_path, IMAGES, **changes)
+    record = reworded(small_node, IMAGES, **changes)
     assert small_node.removed("image") == []
     assert reason_of(record, own) == "unresolved_image"
 
@@ -161,7 +151,7 @@ def test_an_answer_by_tag_to_a_question_for_a_digest_is_no_answer(
 @pytest.mark.regression
 @pytest.mark.parametrize("rules", [CONTAINERD_1_6, CRI_O_1_28], ids=["containerd", "cri-o"])
 def test_an_image_of_which_only_the_list_lost_the_digest_is_asked_for(
-    make_small_node: SmallNodeFactory, tmp_path: Path, rules: Rules
+    make_small_node: SmallNodeFactory, rules: Rules
 ) -> None:
     """Its tag is on another image by now, and no list names it by a digest; asked for that, the
     runtime finds it."""
@@ -176,7 +166,7 @@ def test_an_image_of_which_only_the_list_lost_the_digest_is_asked_for(
             if own.endswith(each.id):
                 del each.repo_digests[:]
 
-    reworded(small, tmp_path, IMAGES, ListContainers=saying(image_ref=digest), ListImages=unlist)
+    reworded(small, IMAGES, ListContainers=saying(image_ref=digest), ListImages=unlist)
     assert own in small.images()
     assert newer in small.removed("image")
 
@@ -306,7 +296,7 @@ def test_the_sandbox_image_is_kept_and_a_new_pod_starts_after_a_purge(
 
 @pytest.mark.regression
 def test_the_sandbox_image_is_known_by_what_its_status_says(
-    make_small_node: SmallNodeFactory, tmp_path: Path
+    make_small_node: SmallNodeFactory,
 ) -> None:
     """A runtime may be configured with a name that its own image list spells in full."""
     small = make_small_node(pins_sandbox_image=False)
@@ -315,21 +305,19 @@ def test_the_sandbox_image_is_known_by_what_its_status_says(
     def reword(answer: Any) -> None:
         answer.info["config"] = '{"sandboxImage": "pause:3"}'
 
-    record = reworded(small, tmp_path, IMAGES, Status=reword)
+    record = reworded(small, IMAGES, Status=reword)
     assert reason_of(record, pause) == "sandbox_image"
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize(
-    ("silence", "pinned", "asked"),
-    [
-        pytest.param(Hang(), True, 1, id="its shim hangs, and the runtime waits for it"),
-        pytest.param(Fail(grpc.StatusCode.UNKNOWN, "no metadata", times=1), True, 3, id="an error"),
-        pytest.param(Hang(), False, 1, id="nothing else says which image sandboxes need"),
-    ],
-)
+@rows("""
+    silence                  | times | pinned | asked | what
+    Hang                     |       | yes    | 1     | its shim hangs, and the runtime waits for it
+    Fail UNKNOWN no metadata | 1     | yes    | 3     | an error
+    Hang                     |       |        | 1     | nothing else says which image sandboxes need
+""")
 def test_a_sandbox_that_does_not_answer_does_not_keep_all_images(
-    small_node: SmallNode, silence: Failpoint, pinned: bool, asked: int
+    small_node: SmallNode, silence: str, times: int | None, pinned: bool, asked: int
 ) -> None:
     """Where the sandbox image is pinned: unused images go, and the silent sandbox is not asked again
     before each removal, nor do the questions about others end."""
@@ -338,8 +326,8 @@ def test_a_sandbox_that_does_not_answer_does_not_keep_all_images(
         small_node.run(small_node.run_pod(f"web-{number}"))
     rules = small_node.runtime.dialect
     small_node.runtime.dialect = replace(rules, pins_sandbox_image=pinned)
-    small_node.failpoints["PodSandboxStatus"] = silence
-    record = relieve(small_node.node(read_deadline_seconds=0.3), IMAGES)
+    small_node.failpoints["PodSandboxStatus"] = fault(silence, times)
+    record = relieve(small_node.node(read_deadline_seconds=2.0), IMAGES)
     assert small_node.removed() == (images if pinned else [])
     assert small_node.failpoints.calls["PodSandboxStatus"] == asked
     failed = "PodSandboxStatus failed with DEADLINE_EXCEEDED"
@@ -357,7 +345,7 @@ def test_an_image_that_comes_again_starts_a_new_age(small_node: SmallNode, seen:
     there again, or came late, when lists in between had seen it once more."""
     image = small_node.add_image(OLD)
     small_node.run(small_node.run_pod("app"))
-    node = small_node.node(removalPatience="500ms")
+    node = small_node.node(removalPatience="500ms" if seen == "when parked" else "1m")
     node.detection.images()
     began = node.clock.monotonic()
     match seen:
@@ -365,8 +353,8 @@ def test_an_image_that_comes_again_starts_a_new_age(small_node: SmallNode, seen:
             small_node.runtime.answer(pb.RemoveImageRequest(image=pb.ImageSpec(image=image)))
             node.detection.images()
         case "by no answer":
-            fault = Fail(grpc.StatusCode.INTERNAL, times=1)
-            small_node.failpoints.begin("ImageStatus", fault, from_call=2)
+            error = fault("Fail INTERNAL", times=1)
+            small_node.failpoints.begin("ImageStatus", error, from_call=2)
             assert result_of(relieve(node, IMAGES), image) == "failed"
         case "when verified":
             again = partial(small_node.add_image, OLD)

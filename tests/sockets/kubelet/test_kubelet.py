@@ -1,6 +1,7 @@
 """Requests to a kubelet over real connections: credentials, trust, what never leaves the node, and
 answers that are no pod list; and `kubeletEndpoint: auto`: the kubelet's own socket comes first, then
-its port with each identity that is found; what is trusted, kept, and said of the others.
+its port with each identity that is found; what is trusted, kept, and said of the others; and its
+configuration.
 
 That a server which violates the protocol ends one call in bounded time and memory is the channel's
 (`tests/sockets/cri/test_channel.py`).
@@ -16,14 +17,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eviction.configuration.effective import Configuration, load
+from eviction.configuration.kubelet_ways import TOLD_BY_THE_KUBELET as NAME
 from eviction.configuration.kubelet_ways import (
     IdentityFiles,
     KubeletPlace,
@@ -33,6 +38,7 @@ from eviction.configuration.kubelet_ways import (
 from eviction.doctor.checks import examine
 from eviction.doctor.facts import facts_of
 from eviction.engine.node import Node
+from eviction.wording.configuration_warnings import configuration_warnings
 from reclaim.evidence.pod_list import (
     KubeletLate,
     KubeletUnavailable,
@@ -45,6 +51,7 @@ from reclaim.kubelet.client import CONFIGZ, LARGEST_BODY_BYTES, KubeletEndpoint,
 from reclaim.kubelet.versions import NEWEST, KubeletVersion
 from tests.nodes.small_node import CONTAINERS, SmallNode, reason_of, relieve
 from tests.pods_wire import pods_answer
+from tests.pure.configuration.test_told import KUBELETS
 from tests.pure.values import SteppedClock
 from tests.rows import rows
 from tests.sockets.kubelet_server import (
@@ -64,6 +71,8 @@ from tests.sockets.kubelet_server import (
     serving,
 )
 from tests.sockets.pods_api_server import NOT_YET, RATE_LIMIT, SERVICE, PodsAPIServer
+
+asked = partial(ask_kubelet, seconds=MARGIN_SECONDS)
 
 
 class Certificates:
@@ -135,7 +144,7 @@ def test_the_read_only_port_needs_no_credentials(monkeypatch: pytest.MonkeyPatch
     with KubeletServer(answer(b"from the proxy")) as proxy, KubeletServer(answer(PODS)) as kubelet:
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy"):
             monkeypatch.setenv(name, proxy.url)
-        assert ask_kubelet(KubeletEndpoint(kubelet.url)) == PODS
+        assert asked(KubeletEndpoint(kubelet.url)) == PODS
         assert proxy.requests == []
         (request,) = kubelet.requests
     assert request.startswith("GET /pods HTTP/1.1\r\n")
@@ -147,11 +156,11 @@ def test_a_token_is_sent_over_https_and_read_again(certificates: Certificates) -
     """One that has rotated is refused with 401, and the next request sends the new one."""
     with KubeletServer(answer(PODS), tls=serving(certificates.loopback), bearer=BEARER) as kubelet:
         endpoint = certificates.with_token(kubelet.url)
-        assert ask_kubelet(endpoint) == PODS
+        assert asked(endpoint) == PODS
         kubelet.bearer = "another"
         assert "401 Unauthorized" in str(refused(endpoint))
         certificates.token.write_text("another")
-        assert ask_kubelet(endpoint) == PODS
+        assert asked(endpoint) == PODS
 
 
 @rows("""
@@ -184,7 +193,7 @@ def test_only_a_server_that_is_trusted_gets_a_request(
         if told:
             assert told in str(refused(endpoint))
         else:
-            assert ask_kubelet(endpoint) == PODS
+            assert asked(endpoint) == PODS
         assert len(kubelet.requests) == requests
 
 
@@ -288,7 +297,7 @@ def test_over_ipv6(certificates: Certificates) -> None:
     except OSError as error:
         pytest.skip(f"no IPv6 on the loopback interface: {error}")
     with kubelet:
-        assert ask_kubelet(certificates.endpoint(kubelet.url)) == PODS
+        assert asked(certificates.endpoint(kubelet.url)) == PODS
         assert "\r\nHost: [::1]:" in kubelet.requests[0]
 
 
@@ -374,7 +383,7 @@ def test_a_body_is_at_most_64_mib(announced: bool) -> None:
     else:
         script = [CHUNKED, *[b"100000\r\n" + megabyte + b"\r\n"] * count, b"1\r\nx\r\n0\r\n\r\n"]
     with KubeletServer(HEAD, *script) as kubelet:
-        assert "more than 64 MiB" in str(refused(KubeletEndpoint(kubelet.url), 30.0))
+        assert "more than 64 MiB" in str(refused(KubeletEndpoint(kubelet.url)))
 
 
 def test_garbage_is_no_answer() -> None:
@@ -388,7 +397,7 @@ def test_garbage_is_no_answer() -> None:
         def any_bytes(start: bytes, rest: bytes) -> None:
             kubelet.script = [start + rest]
             try:
-                body = ask_kubelet(endpoint)
+                body = asked(endpoint)
             except KubeletUnavailable:
                 return
             assert len(body) <= len(rest)
@@ -424,7 +433,7 @@ def test_the_socket_is_asked_first(certificates: Certificates, tmp_path: Path) -
             assert found.endpoint == endpoint(server)
             assert (server.calls, other.requests) == (2, [])
             with pytest.raises(WayRefused, match="lists its pods and answers nothing else"):
-                ask_kubelet(endpoint(server), path=CONFIGZ)
+                asked(endpoint(server), path=CONFIGZ)
             assert server.calls == 2
         if not server.path.exists():  # gRPC's server removes it, the kubelet's does not
             with socket.socket(socket.AF_UNIX) as nobody:
@@ -453,7 +462,7 @@ def test_what_is_no_list_is_said_and_another_way_is_tried(
     """No answer is used in part; without another way the kubelet is left alone for a minute."""
     clock, service = SteppedClock(), "v1beta1.Pods" if words == "UNIMPLEMENTED" else SERVICE
     with PodsAPIServer(tmp_path, NO_LISTS[words], service) as server:
-        error = refused(endpoint(server), MARGIN_SECONDS)
+        error = refused(endpoint(server))
         assert words in str(error)
         assert len(str(error)) < 500
         assert isinstance(error, WayRefused)
@@ -696,3 +705,80 @@ def test_what_a_terminated_pod_holds_goes(
         assert reason_of(relieve(node, CONTAINERS), containers[0]) == "pod_terminated"
         assert containers[0] not in small_node.containers()
         assert node.pod_state_source == "kubelet"
+
+
+# ---- its configuration, which it tells where no file of it is found and it is asked for its pods
+
+
+TOLD = yaml.safe_load("""
+evictionHard: {memory.available: 100Mi, nodefs.available: 7%, imagefs.available: 9%}
+mergeDefaultEvictionSettings: false
+imageGCHighThresholdPercent: 91
+imageMinimumGCAge: 3m0s
+podLogsDir: /var/log/elsewhere
+somethingNewer: {of: a later kubelet}
+""")
+
+
+def loaded(root: Path, kubelet: KubeletServer, **fields: Any) -> Configuration:
+    """The configuration on a machine without a kubelet among its processes, and without its usual
+    file."""
+    return load(None, {}, {"kubeletEndpoint": kubelet.url, **fields}, root=str(root))
+
+
+def configz(document: object) -> bytes:
+    """The kubelet's answer."""
+    return answer(json.dumps(document).encode())
+
+
+@pytest.mark.regression
+def test_the_kubelets_own_word_is_inherited_where_no_file_is_found(tmp_path: Path) -> None:
+    """With its thresholds and nothing added: all defaults are in it already."""
+    with KubeletServer(configz({"kubeletconfig": TOLD})) as kubelet:
+        found = loaded(tmp_path, kubelet)
+        assert [head.split()[1] for head in kubelet.requests] == ["/configz"]
+    assert [(str(one.signal), str(one.value)) for one in found.thresholds] == [
+        ("nodefs.available", "7%"),
+        ("imagefs.available", "9%"),
+    ]
+    assert {one.origin.partition(" plus ")[0] for one in found.thresholds} == {NAME}
+    own = {name: value for name, value in TOLD.items() if name in found.effective}
+    assert {name: found.effective[name] for name in own} == own
+    assert found.origins["podLogsDir"] == NAME
+    assert list(configuration_warnings(found)) == []
+
+
+@pytest.mark.regression
+def test_it_is_not_asked_where_its_file_is_known_or_is_said_to_be_none(tmp_path: Path) -> None:
+    """Nor where it is not asked for its pods."""
+    usual = tmp_path / "var/lib/kubelet/config.yaml"
+    with KubeletServer(configz({"kubeletconfig": TOLD})) as kubelet:
+        loaded(tmp_path, kubelet, kubeletConfig="")
+        load(None, {}, {}, root=str(tmp_path))
+        usual.parent.mkdir(parents=True)
+        usual.write_text(KUBELETS)
+        loaded(tmp_path, kubelet)
+        assert kubelet.requests == []
+
+
+@pytest.mark.regression
+@rows("""
+    what           | status | body                                             | why
+                   | 401    |                                                  | answered 401 Unauthorized
+                   | 403    |                                                  | nodes/configz is enough
+    garbage        | 200    | {                                                | is not JSON
+    a list         | 200    | []                                               | has no object kubeletconfig
+    wrong settings | 200    | {"kubeletconfig": {"imageMinimumGCAge": "soon"}} | /configz: imageMinimumGCAge:
+    hangs          |        |                                                  | gave no complete answer within
+""")
+def test_a_kubelet_that_does_not_tell_is_said_and_its_defaults_are_taken(
+    tmp_path: Path, status: int | None, body: str, why: str
+) -> None:
+    """By the start, `status` and `config`, with what was looked for before."""
+    step: Step = FOREVER_SECONDS if status is None else answer(body.encode(), status)
+    with KubeletServer(step) as kubelet:
+        found = loaded(tmp_path, kubelet)
+    (warning,) = configuration_warnings(found)
+    assert warning.startswith("assuming the kubelet's default thresholds: no kubelet is seen")
+    assert why in warning
+    assert found.thresholds == load(None, {}, {}).thresholds

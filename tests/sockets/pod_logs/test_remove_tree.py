@@ -5,13 +5,11 @@ directories are exchanged for symlinks, moved away, mounted on and filled again 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import random
 import shutil
 import stat
-import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -37,14 +35,15 @@ from reclaim.pod_logs.directories import (
 from reclaim.pod_logs.names import is_entry_name, printable
 from tests.descriptors import no_descriptor_left, open_descriptors
 from tests.full_disk import without_bytes_and_inodes
-from tests.sockets.mounts import bound, mounted_tmpfs
+from tests.rows import rows
+from tests.sockets.mounts import bound, tmpfs
 from tests.sockets.pod_logs.trees import Canary, before_each_call, contents, opened, plant, removed
+from tests.tool import tool
 
 NAMES = [
     *(b"\xff\xfe\x80", b"new\nline", b"\x1b[31mred", b" ", b"-rf", b"*", b"...", b"a\\b"),
     *("ü".encode(), b"x" * 255, b"0.log", b"0.log.gz"),
 ]
-_FS_IOC_GETFLAGS, _FS_IOC_SETFLAGS, _FS_IMMUTABLE_FL = 0x80086601, 0x40086602, 0x10
 LEVELS = 3000  # Python recurses 1000 times
 MIB = 1 << 20
 CROSSING = "is not known to be on the same filesystem and mount"
@@ -66,13 +65,6 @@ def stack() -> Iterator[ExitStack]:
         yield made
 
 
-def tmpfs(stack: ExitStack, directory: Path, size_bytes: int = MIB, inodes: int = 100) -> Path:
-    """A tmpfs for the length of the test."""
-    mounted_tmpfs(str(directory), size_bytes, inodes)
-    stack.callback(unmount, str(directory))
-    return directory
-
-
 def bind(stack: ExitStack, source: Path, target: Path) -> None:
     """A bind mount for the length of the test."""
     bound(str(source), str(target))
@@ -82,17 +74,13 @@ def bind(stack: ExitStack, source: Path, target: Path) -> None:
 @contextmanager
 def immutable(path: Path) -> Iterator[None]:
     """Makes it immutable: not even root may remove or change it."""
-    descriptor = os.open(path, os.O_RDONLY)
-    flags = struct.unpack("l", fcntl.ioctl(descriptor, _FS_IOC_GETFLAGS, bytes(8)))[0]
-    try:
-        fcntl.ioctl(descriptor, _FS_IOC_SETFLAGS, struct.pack("l", flags | _FS_IMMUTABLE_FL))
-    except OSError as error:
-        pytest.skip(f"needs a filesystem and the right to make a file immutable: {error}")
+    chattr = tool("chattr", "e2fsprogs")
+    if subprocess.run([chattr, "+i", path]).returncode != 0:
+        pytest.skip("needs a filesystem and the right to make a file immutable")
     try:
         yield
     finally:
-        fcntl.ioctl(descriptor, _FS_IOC_SETFLAGS, struct.pack("l", flags))
-        os.close(descriptor)
+        subprocess.run([chattr, "-i", path], check=True)
 
 
 # ---- what goes
@@ -232,13 +220,11 @@ def test_many_failures_are_counted_and_the_first_is_named(tmp_path: Path) -> Non
 
 
 @_ROOT
-@pytest.mark.parametrize(
-    ("scenario", "goes", "failure"),
-    [
-        ("remove_without_capabilities", 3, "doomed/full: Permission denied"),
-        ("remove_without_proc", 0, f"doomed: {CROSSING}"),
-    ],
-)
+@rows("""
+    scenario                    | goes | failure
+    remove_without_capabilities | 3    | doomed/full: Permission denied
+    remove_without_proc         | 0    | doomed: is not known to be on the same filesystem and mount
+""")
 def test_a_directory_that_cannot_be_looked_into_stays_and_is_named(
     tmp_path: Path, scenario: str, goes: int, failure: str
 ) -> None:
@@ -401,7 +387,7 @@ def test_somebody_who_keeps_digging_does_not_hold_it_for_ever(
 ) -> None:
     """Each directory that is entered gets another one in it: the removal ends at 20 000 levels, with
     that reason."""
-    arena = tmpfs(stack, tmp_path / "arena", 64 * MIB, DEEPEST + 100)
+    arena = stack.enter_context(tmpfs(tmp_path / "arena", 64 * MIB, DEEPEST + 100))
     entered = 0
 
     def digging(directory: int, name: bytes) -> int:
@@ -430,7 +416,8 @@ def test_another_filesystem_in_the_tree_is_left_unchanged(
     be one, too."""
     plant(tmp_path, "top/a/file", "top/z/file", "top/a/mounted/")
     mounted = tmp_path / "top/a/mounted"
-    canary = Canary(tmp_path / "canary" if same else tmpfs(stack, mounted))
+    place = tmp_path / "canary" if same else stack.enter_context(tmpfs(mounted, MIB, 100))
+    canary = Canary(place)
     if same:
         bind(stack, canary.path, mounted)
         assert mounted.stat().st_dev == (tmp_path / "top").stat().st_dev
@@ -455,7 +442,7 @@ def test_without_a_free_byte_or_inode_it_works(tmp_path: Path, stack: ExitStack)
     """A tmpfs filled to the last page and inode: trees and single files are removed,
     and the space is free again.
     """
-    disk = tmpfs(stack, tmp_path / "disk", MIB, 64)
+    disk = stack.enter_context(tmpfs(tmp_path / "disk", MIB, 64))
     plant(disk, "pod/app/0.log", "pod/app/0.log.20261121-101112")
     with without_bytes_and_inodes(disk / "pod"):
         with opened(disk / "pod/app") as directory:

@@ -20,11 +20,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.drill.private_mounts import unmount
 from eviction.records.history import MOST_WAITING, HistoryRecorder, documents_of, encoded
 from eviction.records.passes import PassResult
 from eviction.records.store import (
-    HEADER,
     LARGEST_RECORD_BYTES,
     SLOT_BYTES,
     HistoryStore,
@@ -35,12 +33,14 @@ from eviction.records.store import (
     why_unusable,
 )
 from reclaim.types import ReclaimResult, Result
+from tests.faults.fuse import SilentFilesystem
 from tests.full_disk import without_bytes_and_inodes
 from tests.pure.records.documents import outcome, pass_of, periodic_pass
 from tests.pure.values import MIB, SteppedClock
 from tests.reclaimd_process import came_true
-from tests.sockets.foreign import plant_foreign
-from tests.sockets.mounts import dead_filesystem, mounted_tmpfs
+from tests.rows import rows
+from tests.sockets.foreign import happens
+from tests.sockets.mounts import tmpfs
 from tests.thread_limit import no_thread_starts
 
 SIZE_BYTES = MIB
@@ -99,14 +99,6 @@ def test_records_survive_the_process_and_the_newest_ones_remain(tmp_path: Path) 
 # ---- what is at the path already
 
 
-def damaged(path: Path, place: int) -> None:
-    """A history with another byte in its header."""
-    append(path, b"record")
-    with open(path, "r+b") as file:
-        file.seek(place)
-        file.write(bytes([HEADER[place] + 2]))
-
-
 def seen(path: Path) -> tuple[object, ...]:
     """All that would change if it were written or replaced, or if something were made beside it."""
     found = path.lstat()
@@ -114,26 +106,28 @@ def seen(path: Path) -> tuple[object, ...]:
     return found.st_ino, found.st_mtime_ns, content, sorted(os.listdir(path.parent))
 
 
-CONTENTS = {"a text": b"precious\n" * 1000, "empty": b"", "zeros": bytes(SIZE_BYTES)}
-PLACES = {"of another form": 0, "of a later version": 16, "with other slots": 18}
-PLACES |= {"of another size than it says": 22, "with a damaged header": SLOT_BYTES - 1}
-FOREIGN = "a directory,a fifo,a symlink,a dangling symlink,another user's,writable by others"
-
-
-@pytest.mark.parametrize("kind", [*FOREIGN.split(","), *CONTENTS, *PLACES])
-def test_what_is_not_ours_is_refused_by_name_and_left_alone(tmp_path: Path, kind: str) -> None:
+@rows("""
+    what                         | changed
+    a directory                  | rm history; mkdir history
+    a fifo                       | rm history; mkfifo -m 600 history
+    a symlink                    | mv history target; ln -s target history
+    a dangling symlink           | rm history; ln -s target history
+    another user's               | chown 12345 history
+    writable by others           | chmod 666 history
+    a text                       | seq 10000 >history
+    empty                        | : >history
+    zeros                        | head -c 1M /dev/zero >history
+    of another form              | dd status=none if=/bin/sh of=history bs=1 count=1 conv=notrunc
+    of a later version           | dd status=none if=/bin/sh of=history bs=1 count=1 conv=notrunc seek=16
+    with other slots             | dd status=none if=/bin/sh of=history bs=1 count=1 conv=notrunc seek=18
+    of another size than it says | dd status=none if=/bin/sh of=history bs=1 count=1 conv=notrunc seek=22
+    with a damaged header        | dd status=none if=/bin/sh of=history bs=1 count=1 conv=notrunc seek=4095
+""")
+def test_what_is_not_ours_is_refused_by_name_and_left_alone(tmp_path: Path, changed: str) -> None:
     """Neither read nor written, changed or replaced; nothing is made beside it."""
     path = tmp_path / "history"
-
-    def make(path: Path) -> None:
-        if kind in CONTENTS:
-            path.write_bytes(CONTENTS[kind])
-        elif kind in PLACES:
-            damaged(path, PLACES[kind])
-        else:
-            append(path, b"record")
-
-    plant_foreign(path, kind, make)
+    append(path, b"record")
+    happens(changed, tmp_path)
     before = seen(path)
     store = HistoryStore(str(path), SIZE_BYTES)
     for use in (store.open, lambda: store.append(b"record"), lambda: records_at(path)):
@@ -268,10 +262,8 @@ def test_a_lock_that_is_held_is_a_refusal_and_not_a_wait(tmp_path: Path) -> None
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A filesystem of 4 MiB and 16 inodes."""
-    directory = tmp_path / "disk"
-    mounted_tmpfs(str(directory), 4 * MIB, 16)
-    yield directory
-    unmount(str(directory))
+    with tmpfs(tmp_path / "disk", 4 * MIB, 16) as made:
+        yield made
 
 
 def test_at_0_bytes_and_0_inodes_every_record_is_written(disk: Path) -> None:
@@ -512,7 +504,7 @@ def test_a_disk_that_never_answers_holds_up_nobody(tmp_path: Path) -> None:
     """A dead filesystem: records wait, then are dropped; the end waits its limit and no longer."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    with dead_filesystem(str(disk)):
+    with SilentFilesystem(str(disk), stopped=True):
         desk = Desk(disk / "history")
 
         def put() -> None:

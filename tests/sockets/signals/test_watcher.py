@@ -15,6 +15,8 @@ from signals.interval import MIN_NOTIFY_SECONDS
 from signals.watcher import FsWatcher
 from tests.descriptors import no_descriptor_left
 from tests.reclaimd_process import came_true
+from tests.rows import rows
+from tests.sockets.foreign import happens
 
 NOT_UTF_8 = os.fsdecode(b"\xff\xfe\n\x80")
 A_WHILE = 0.2  # seconds in which a notification would come
@@ -67,27 +69,17 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
     made.watcher.stop()
 
 
-def moved_into(directory: Path) -> None:
-    other = directory.parent / "moved"
-    other.touch()
-    other.rename(directory / "moved")
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda directory: (directory / "file").touch(),
-        lambda directory: (directory / "snapshot").mkdir(),
-        lambda directory: (directory / NOT_UTF_8).mkdir(),
-        lambda directory: (directory / ("x" * 255)).touch(),
-        moved_into,
-    ],
-)
-def test_something_created_in_a_directory_notifies(
-    watched: Watched, make: Callable[[Path], None]
-) -> None:
+@rows(r"""
+    made
+    : >file
+    mkdir snapshot
+    mkdir "$(printf '\377\376\n\200')"
+    : >"$(printf %0255d)"
+    : >../other; mv ../other .
+""")
+def test_something_created_in_a_directory_notifies(watched: Watched, made: str) -> None:
     """A file or directory that is created or moved there, whatever its name: names are not decoded."""
-    assert watched.notices(lambda: make(watched.directory))
+    assert watched.notices(lambda: happens(made, watched.directory))
 
 
 def test_one_name_that_is_not_utf_8_does_not_end_the_watching(watched: Watched) -> None:

@@ -1,4 +1,5 @@
-"""`reclaim` and `check` are done by a running daemon; if it cannot, by the command itself.
+"""`reclaim` and `check` are done by a running daemon; if it cannot, by the command itself. It reads its
+configuration again when it is told to, by a command or a signal.
 
 The daemon on a small node holds off for an hour, so that every removal was requested. What they
 print is compared in `tests/sockets/cli/test_commands.py`, too.
@@ -6,23 +7,36 @@ print is compared in `tests/sockets/cli/test_commands.py`, too.
 
 from __future__ import annotations
 
+import argparse
+import io
 import json
 import re
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
 
+from eviction.cli.options import add_configuration
+from eviction.cli.run import add_arguments, read_configuration
+from eviction.surface.control_client import ask
+from eviction.surface.daemon import Daemon as Loop
+from eviction.surface.reload import LoadedConfiguration
 from eviction.surface.requests import MOST_WAITING
+from eviction.surface.systemd import Notifier
+from eviction.wording.log import Log
 from tests.nodes.faults import Hang
-from tests.nodes.small_node import LONGEST_SECONDS
+from tests.nodes.small_node import LONGEST_SECONDS, SmallNode
 from tests.reclaimd_process import (
     ENVIRONMENT,
+    PATIENCE_SECONDS,
     PROGRAM,
     answer,
     came_true,
@@ -63,7 +77,8 @@ def test_after_an_invalid_answer_the_command_does_the_work(desk: Stage, says: by
 
 def test_requests_wait_their_turn_and_leave_with_their_clients(desk: Stage) -> None:
     """The second is shown what the daemon does, and in its turn there is nothing left to do. A
-    client that is killed or hangs up leaves no request; one too many is refused at once."""
+    client that is killed or hangs up leaves no request; one too many is refused at once. The history
+    has exactly the removals of the log."""
     desk.does("daemon starts")
     desk.small.failpoints["RemoveImage"] = Hang()
     words = ("reclaim", "--config", desk.file, "--now")
@@ -77,8 +92,13 @@ def test_requests_wait_their_turn_and_leave_with_their_clients(desk: Stage) -> N
         return asks
 
     def waiting(number: int) -> bool:
-        status = ("status", "--config", desk.file, "-o", "json")
-        return came_true(lambda: answer(reclaimd_here(*status))["requests_waiting"] == number)
+        return came_true(lambda: ask(desk.control, "status")["requests_waiting"] == number)
+
+    def removals_in(records: list[dict[str, Any]]) -> list[Any]:
+        return [each["removals"] for each in records if each.get("removals")]
+
+    def history() -> Any:
+        return answer(reclaimd_here("history", "--config", desk.file, "-o", "json"))["records"]
 
     with ThreadPoolExecutor(2) as pool, ExitStack() as others:
         first = pool.submit(reclaimd, *words, "-o", "json")
@@ -99,28 +119,10 @@ def test_requests_wait_their_turn_and_leave_with_their_clients(desk: Stage) -> N
         assert not second.done()
         desk.small.failpoints.clear()
         results = [answer(each.result())["result"] for each in (first, second)]
+    assert came_true(lambda: removals_in(history()) == removals_in(desk.daemon.passes))
     turn = "reclaimd: the daemon is relieving on request; waiting for its turn\n"
     assert (results, second.result().stderr) == (["satisfied", "idle"], turn)
     assert len(desk.small.removed()) == 2, "none of the others went to the end"
-
-
-PEAK = """
-import sys
-from eviction.cli.main import main
-main(sys.argv[1:])
-peak = [line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')]
-print(*peak, file=sys.stderr)
-"""
-
-
-@pytest.mark.parametrize(("words", "most_mib"), [([], 32), (["--standalone"], 45)])
-def test_a_check_needs_little_memory(desk: Stage, words: list[str], most_mib: int) -> None:
-    """A node-problem-detector asks every few seconds: at its peak 11 MiB on Python 3.11, and 39
-    where it observes itself."""
-    desk.does("daemon starts")
-    command = [sys.executable, "-c", PEAK, "check", "--config", desk.file, *words]
-    options: Any = {"env": ENVIRONMENT, "capture_output": True, "text": True, "check": True}
-    assert int(subprocess.run(command, **options).stderr) <= most_mib * 1024
 
 
 # ---- what an operator says keeps it from removing
@@ -141,3 +143,56 @@ def test_a_reload_stops_the_pass_that_runs(stage: Stage) -> None:
     """A dry run, images that are kept, or no mark: in force while the pass still waits for what it
     has sent; what the pass had planned stays."""
     stage.plays()
+
+
+# ---- reload, and SIGHUP
+
+REJECTED = "the configuration was not reloaded, the old one stays in force: "
+RELOADED = "the configuration was reloaded"
+
+
+def test_a_defect_while_reloading_is_logged_and_changes_nothing(small_node: SmallNode) -> None:
+    """Arguments that miss what is read from them: one sentence, the old configuration stays, and no
+    client is served by the new one."""
+    node, stream = small_node.node(), io.StringIO()
+    log, before = Log(time.time, stream=stream), node.configuration
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    add_configuration(parser)
+    arguments = parser.parse_args(["--config", small_node.configuration()])
+    loaded = LoadedConfiguration(partial(read_configuration, arguments), log, Notifier({}, 0))
+    loaded.first()
+    assert loaded.fingerprint
+    loaded.read = partial(read_configuration, argparse.Namespace())
+    loaded.reload(Loop(node, log))
+    assert f"{REJECTED}AttributeError: " in stream.getvalue()
+    assert node.configuration == before
+    assert loaded.fingerprint == {}
+
+
+EARLY = """
+import os, signal, sys
+
+class Early:
+    def find_spec(self, name, *_):
+        if name == "eviction.cli.run":
+            os.kill(os.getpid(), signal.SIGHUP)
+
+sys.meta_path.insert(0, Early())
+from eviction.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.regression
+def test_a_sighup_during_the_imports_is_remembered(stage: Stage) -> None:
+    """A log rotation while the daemon starts: it does not end, and reads its configuration
+    again."""
+    stage.configure()
+    command = [sys.executable, "-c", EARLY, "run", "--config", stage.file]
+    options: Any = {"stderr": subprocess.PIPE, "env": ENVIRONMENT, "text": True}
+    with subprocess.Popen(command, **options) as daemon:
+        assert daemon.stderr is not None
+        assert any(RELOADED in line for line in daemon.stderr), "it has ended"
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(PATIENCE_SECONDS) == 0

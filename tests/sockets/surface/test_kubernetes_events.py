@@ -20,11 +20,27 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, Daemon, came_true
 from tests.rows import rows
 from tests.sockets.api_server import BEARER, EVENTS, ApiServer
-from tests.sockets.kubelet_server import FOREVER_SECONDS, Authority, Step
+from tests.sockets.kubelet_server import FOREVER_SECONDS, MARGIN_SECONDS, Authority, Step, answer
+from tests.sockets.passes import satisfied
 
 NAME = f"node-1.reclaimdthresholdmet.{1_800_000_000 * 10**9:x}"
 INODES = GCEvent(EventReason.THRESHOLD_MET, "Attempting to reclaim inodes")
 MET = dict(counted(INODES, None, "node-1", wall=1.8e9))
+WRITTEN = yaml.safe_load(f"""
+apiVersion: v1
+kind: Event
+metadata: {{name: {NAME}, namespace: default}}
+involvedObject: {{apiVersion: v1, kind: Node, name: node-1, uid: node-1}}
+type: Warning
+reason: ReclaimdThresholdMet
+message: Attempting to reclaim inodes
+source: {{component: reclaimd, host: node-1}}
+reportingComponent: reclaimd
+reportingInstance: node-1
+firstTimestamp: '2027-01-15T08:00:00.000Z'
+lastTimestamp: '2027-01-15T08:00:00.000Z'
+count: 1
+""")
 SHORT_SECONDS = 1.0
 OK = b"HTTP/1.1 200 OK\r\n"
 CLUSTER = ("certificate-authority-data", "server")
@@ -46,10 +62,10 @@ def api(authority: Authority) -> Iterator[ApiServer]:
         yield server
 
 
-def refused(kubeconfig: str) -> str:
+def refused(kubeconfig: str, seconds: float = MARGIN_SECONDS) -> str:
     """Why an event was not accepted: one line, without secrets and names of Python's classes."""
     with pytest.raises(NoAnswer) as caught:
-        write_event(MET, kubeconfig, SHORT_SECONDS)
+        write_event(MET, kubeconfig, seconds)
     sentence = str(caught.value)
     assert sentence.isprintable()
     assert not re.search(rf"{BEARER}|secret|[a-z](Error|Exception|Unknown)\b", sentence)
@@ -72,21 +88,7 @@ def test_an_event_is_written_as_the_kubelet_writes_its_own(api: ApiServer, tmp_p
     """About the Node, in the namespace default, a warning with the kubelet's reason; the component
     is ours. No field that core/v1 does not have, where its schema is there."""
     write_event(MET, api.kubeconfig(tmp_path))
-    assert api.events[NAME] == {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": NAME, "namespace": "default"},
-        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "node-1"},
-        "type": "Warning",
-        "reason": "ReclaimdThresholdMet",
-        "message": "Attempting to reclaim inodes",
-        "source": {"component": "reclaimd", "host": "node-1"},
-        "reportingComponent": "reclaimd",
-        "reportingInstance": "node-1",
-        "firstTimestamp": "2027-01-15T08:00:00.000Z",
-        "lastTimestamp": "2027-01-15T08:00:00.000Z",
-        "count": 1,
-    }
+    assert api.events == {NAME: WRITTEN}
     assert api.requests == [("POST", EVENTS, "application/json")]
     validator = pytest.importorskip("kubernetes_validate")
     validator.validate(api.events[NAME], "1.31", strict=True)
@@ -112,11 +114,6 @@ def test_the_count_is_updated_and_a_deleted_event_is_created_again(
 NONE = "something that is not an event"
 
 
-def answer(body: bytes) -> list[Step]:
-    """A whole one."""
-    return [OK + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)]
-
-
 ENDLESS = OK + b"Content-Length: 1000000000000\r\n\r\n" + b"x" * (1 << 20)
 WITHOUT_END = [b"x" * (1 << 20)] * 200
 FAULTY: dict[str, tuple[list[Step], str]] = {
@@ -127,10 +124,10 @@ FAULTY: dict[str, tuple[list[Step], str]] = {
     ),
     "hangs up": ([b""], "cannot be asked: the connection was lost"),
     "is no web server": ([b"SSH-2.0-OpenSSH_9.2\r\n"], "gave no answer in HTTP"),
-    "says nonsense": (answer(b"\xff\xfe{}"), NONE),
-    "is a login page": (answer(b"<html></html>"), NONE),
-    "is another API": (answer(b'{"kind":"Pod"}'), NONE),
-    "nests deeply": (answer(b"[" * 60000), NONE),
+    "says nonsense": ([answer(b"\xff\xfe{}")], NONE),
+    "is a login page": ([answer(b"<html></html>")], NONE),
+    "is another API": ([answer(b'{"kind":"Pod"}')], NONE),
+    "nests deeply": ([answer(b"[" * 60000)], NONE),
     "sends without end": ([ENDLESS, *WITHOUT_END], NONE),
     "fails without end": ([ENDLESS.replace(b"200 OK", b"500 No"), *WITHOUT_END], "answered 500"),
 }
@@ -142,9 +139,13 @@ def test_a_failure_of_the_server_is_one_sentence(
 ) -> None:
     """Within its deadline, without reading more than 64 KiB; a status has a hint what to check, and
     a redirect is not followed."""
-    steps, sentence = FAULTY.get(str(day), ([], f"answered {day}"))
-    with ApiServer(authority, steps, day if isinstance(day, int) else 0) as server:
-        why = refused(server.kubeconfig(tmp_path))
+    if isinstance(day, str):
+        steps, sentence = FAULTY[day]
+    else:
+        steps, sentence = [answer(b"{}", day)], f"answered {day}"
+    with ApiServer(authority, steps) as server:
+        seconds = SHORT_SECONDS if "within" in sentence else MARGIN_SECONDS
+        why = refused(server.kubeconfig(tmp_path), seconds)
         assert sentence in why
         assert isinstance(day, str) or len(server.requests) == 1
         assert ("may it create and patch events" in why) is (day in (401, 403))
@@ -267,6 +268,12 @@ def test_in_a_pod_the_service_account_is_used(
     assert {event["involvedObject"]["name"] for event in api.events.values()} == {"node-7"}
 
 
+SENT = """Warning ReclaimdThresholdMet node-1 Attempting to reclaim ephemeral-storage \
+(ReclaimPressure: below reclaimd's own mark)
+Normal ReclaimdRelieved node-1 nodefs was below reclaimd's own mark
+"""
+
+
 @pytest.mark.parametrize("day", ["", "hangs", "fails without end"])
 def test_a_daemon_under_pressure_sends_an_event_and_fails_with_no_server(
     authority: Authority, small_node: SmallNode, tmp_path: Path, day: str
@@ -279,17 +286,13 @@ def test_a_daemon_under_pressure_sends_an_event_and_fails_with_no_server(
         pressed = (Signal.NODEFS_AVAILABLE, MIB)
         file = small_node.configuration(*pressed, kubernetesEvents=True, **fields)
         with Daemon("--config", file) as daemon:
-            daemon.wait_for(lambda event: event.get("result") == "satisfied")
+            daemon.wait_for(satisfied)
             assert came_true(lambda: bool(server.requests and day) or len(server.events) == 2)
             assert daemon.logged("Attempting to reclaim ephemeral-storage")
             assert daemon.stop() == 0
         assert {path for _, path, _ in server.requests} <= {EVENTS, f"{EVENTS}/{NAME}"}
-    told = "Attempting to reclaim ephemeral-storage (ReclaimPressure: below reclaimd's own mark)"
-    short = ("ReclaimdThresholdMet", "Warning", told, "node-1")
-    enough = ("ReclaimdRelieved", "Normal", "nodefs was below reclaimd's own mark", "node-1")
-    found = [
-        (each["reason"], each["type"], each["message"].partition(";")[0], of["name"])
+    found = "".join(
+        "{type} {reason} {involvedObject[name]} {message}".format(**each).partition(";")[0] + "\n"
         for each in server.events.values()
-        for of in [each["involvedObject"]]
-    ]
-    assert found == ([] if day else [short, enough])
+    )
+    assert found == ("" if day else SENT)

@@ -10,14 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from eviction.cli.client import ask_daemon
-from eviction.drill.private_mounts import unmount
 from eviction.engine.effects import PauseSet, Request
 from eviction.engine.node import Node
 from eviction.engine.step import new_pass
@@ -29,7 +28,7 @@ from reclaim.function import GONE, STATUS_FRESH_SECONDS, ReclaimFunction, Refuse
 from reclaim.functions.table import FUNCTIONS, table_of
 from reclaim.images.records import ImageRecords
 from reclaim.types import Plan, RuntimeUnavailable, Verdict
-from signals.types import FilesystemRole, FsLayout, Signal
+from signals.types import FilesystemRole, Signal
 from tests.inline import configured
 from tests.nodes.faults import Hang
 from tests.nodes.small_node import MIB, SmallNode
@@ -42,10 +41,8 @@ from tests.reclaimd_process import (
     reclaimd_here,
     write_configuration,
 )
-from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.mounts import dead_filesystem, mounted_tmpfs
-from tests.sockets.passes import FAST, Dialect, dead_copies, passed
-from tests.sockets.program.scripts import script
+from tests.rows import rows
+from tests.sockets.passes import FAST, changed, passed, satisfied
 from tests.sockets.stage import Stage
 
 NODEFS = Signal.NODEFS_AVAILABLE
@@ -59,20 +56,10 @@ def crowded(small_node: SmallNode) -> SmallNode:
     return small_node
 
 
-def relieved(small: SmallNode, daemon: Daemon) -> None:
-    """Waits for a pass that cleared the threshold."""
-    daemon.wait_for(lambda event: event.get("result") == "satisfied")
-    assert small.removed("image")
-
-
-def says(daemon: Daemon, words: str) -> None:
-    """Waits for a message with these words."""
-    daemon.wait_for(lambda event: words in event["message"])
-
-
 # ---- pressure that nothing relieves
 
 
+A_MINUTE = timedelta(seconds=60)
 MET = "Attempting to reclaim ephemeral-storage (ReclaimPressure: below reclaimd's own mark)"
 
 
@@ -81,7 +68,7 @@ def test_pressure_that_nothing_relieves_does_not_spin_and_is_logged_once(
     small_node: SmallNode,
 ) -> None:
     """Eight minutes on a stepped clock in which everything is in use: passes end up a minute apart,
-    each names what holds the bytes; log lines are few."""
+    each names what holds the bytes; log lines are few, and those of passes a minute apart."""
     small_node.run(small_node.run_pod("web"), writes=8 * MIB)
     clock, stream = SteppedClock(), io.StringIO()
     node = small_node.node(NODEFS, above=40 * MIB, clock=clock, records=ImageRecords())
@@ -102,7 +89,10 @@ def test_pressure_that_nothing_relieves_does_not_spin_and_is_logged_once(
         assert record.kept_by_reason == kept
     last, later = sorted(datetime.fromisoformat(record.started) for record in passes)[-2:]
     assert 55.0 <= (later - last).total_seconds() <= 65.0
-    messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    messages = [line["message"] for line in lines]
+    told = [datetime.fromisoformat(line["time"]) for line in lines if "result" in line]
+    assert all(later - before >= A_MINUTE for before, later in pairwise(told)), messages
     assert messages.count(MET) == 1
     assert len([each for each in messages if each.startswith("ReclaimPressure")]) == 1
     assert len(messages) <= 14, messages
@@ -114,23 +104,6 @@ def test_pressure_that_nothing_relieves_does_not_spin_and_is_logged_once(
 def test_sigterm_waits_for_the_removal_in_flight_and_starts_no_other(stage: Stage) -> None:
     """Of a daemon and of a command."""
     stage.plays()
-
-
-@pytest.mark.regression
-def test_sigterm_beside_dead_fs_with_watching(make_small_node: SmallNodeFactory) -> None:
-    """A watch that the kernel never answers holds neither the loop nor the end."""
-    small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
-    marks = {"nodefs.available": "20Mi"}
-    file = small.configuration(evictionHard=marks, pollCeiling="200ms")
-    with Daemon("--config", file) as daemon:
-        says(daemon, "started on")
-        with dead_filesystem(str(small.images_root)):
-            says(daemon, "did not answer statvfs")
-            time.sleep(6.0)
-            try:
-                assert daemon.stop() == 0
-            finally:
-                daemon.process.kill()
 
 
 def test_a_second_daemon_on_the_same_node_exits_with_75_and_the_first_goes_on(stage: Stage) -> None:
@@ -193,7 +166,7 @@ def test_inotify_wakes_the_loop_and_without_it_the_interval_does(
         crowded.fill(10 * MIB)
         (crowded.disk / "grown").rename(crowded.root_directory / "grown")
         if watching:
-            relieved(crowded, daemon)
+            daemon.wait_for(satisfied)
             assert daemon.passes[0]["trigger"] == "watch"
         else:
             time.sleep(2.0)
@@ -248,51 +221,6 @@ def test_without_a_runtime_the_daemon_relieves_and_says_what_it_did(stage: Stage
 IN_VAIN_SECONDS = 8.0  # less than the deadline of a list
 
 
-class Held:
-    """A runtime in front of a node's own: once `hangs` is set the next answer of these kinds waits
-    until `relieved`, or was not in time. `held`: one waits; `in_time`: which of the two."""
-
-    def __init__(self, small: SmallNode, relieved: Callable[[], bool], *methods: str):
-        small.add_images(3)
-        small.run(small.run_pod("web"))
-        self._relieved = relieved
-        self.hangs, self.held = threading.Event(), threading.Event()
-        self.in_time: list[bool] = []
-        self.path = str(small.disk.parent / "held.sock")
-        changes = dict.fromkeys(methods, self._hold)
-        self.dialect = Dialect(small.server.target, self.path, changes)
-        self.fields = {
-            "containerRuntimeEndpoint": self.dialect.endpoint,
-            "controlSocket": f"{small.disk.parent}/control/socket",
-        }
-
-    def _hold(self, _: Any) -> None:
-        if self.hangs.is_set() and not self.held.is_set():
-            self.held.set()
-            self.in_time.append(came_true(self._relieved, IN_VAIN_SECONDS))
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Iterator[Path]:
-    """A filesystem of 16 MiB beside the kubelet's, whose mark is at 8."""
-    disk = tmp_path / "cache"
-    mounted_tmpfs(str(disk), 16 * MIB, 100)
-    yield disk
-    unmount(str(disk))
-
-
-def relieved_by_a_program(cache: Path) -> dict[str, Any]:
-    """The fields of a configuration in which a program removes what has grown there."""
-    (cache.parent / "bin").mkdir()
-    command = script(cache.parent / "bin", f"rm -f {cache}/*")
-    return {
-        "filesystems": [{"name": "cache", "path": str(cache)}],
-        "reclaimFunctions": [{"name": "prune", "exec": [command], "frees": "cache", "plan": False}],
-        "reclaimTable": {"cache.available": ["prune"]},
-        "evictionHard": {"cache.available": "8Mi"},
-    }
-
-
 @contextmanager
 def dry_runs(file: str, clients: int) -> Iterator[None]:
     """Clients that each ask for one dry run after the other, as `reclaim` does before all else."""
@@ -315,63 +243,53 @@ def dry_runs(file: str, clients: int) -> Iterator[None]:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize(
-    ("method", "clients"), [("ListImages", 0), ("ListPodSandbox", 0), ("ListImages", 2)]
-)
+@rows("""
+    method         | clients
+    ListImages     | 0
+    ListPodSandbox | 0
+    ListImages     | 2
+""")
 def test_a_refresh_or_a_dry_run_whose_list_is_slow_holds_no_pass_up(
-    small_node: SmallNode, method: str, clients: int
+    crowded: SmallNode, method: str, clients: int
 ) -> None:
     """The first question of a daemon who uses what, or a list of two clients that ask for dry runs
     again and again, is answered only when an image has gone."""
-    held = Held(small_node, lambda: bool(small_node.removed("image")), method)
+    hangs, held, in_time = threading.Event(), threading.Event(), list[bool]()
+
+    def hold(_: object) -> None:
+        if hangs.is_set() and not held.is_set():
+            held.set()
+            in_time.append(came_true(lambda: bool(crowded.removed("image")), IN_VAIN_SECONDS))
+
+    crowded.failpoints[method] = changed(hold)
     if not clients:
-        held.hangs.set()
-    file = small_node.configuration(NODEFS, above=-2 * MIB, **held.fields)
-    with held.dialect, Daemon("--config", file) as daemon:
+        hangs.set()
+    control = f"{crowded.disk.parent}/control/socket"
+    file = crowded.configuration(NODEFS, above=-2 * MIB, controlSocket=control)
+    with Daemon("--config", file) as daemon:
         if clients:
-            small_node.wait_for("ListImages")  # of a refresh; the next one is in a minute
+            crowded.wait_for("ListImages")  # of a refresh; the next one is in a minute
         with dry_runs(file, clients):
-            held.hangs.set()
-            assert held.held.wait(60.0)
-            small_node.fill(4 * MIB)
-            daemon.wait_for(lambda event: event.get("result") == "satisfied")
-    assert held.in_time == [True]
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("clients", [0, 20])
-def test_a_filesystem_is_relieved_while_the_containers_of_another_cannot_be_listed(
-    small_node: SmallNode, cache: Path, clients: int
-) -> None:
-    """The pass of the kubelet's filesystem, or twenty dry runs, wait for ListContainers, which is
-    answered when the cache was relieved."""
-    held = Held(small_node, lambda: not list(cache.iterdir()), "ListContainers")
-    fields = {**held.fields, **relieved_by_a_program(cache)}
-    file = small_node.configuration(NODEFS, above=-2 * MIB, **fields)
-    with held.dialect, Daemon("--config", file):
-        small_node.wait_for("ListContainers")
-        held.hangs.set()
-        if not clients:
-            small_node.fill(4 * MIB)
-        with dry_runs(file, clients):
-            assert held.held.wait(60.0)
-            (cache / "grown").write_bytes(bytes(12 * MIB))
-            assert came_true(lambda: held.in_time == [True])
+            hangs.set()
+            assert held.wait(60.0)
+            crowded.fill(4 * MIB)
+            daemon.wait_for(satisfied)
+    assert in_time == [True]
 
 
 @pytest.mark.regression
 def test_a_list_that_hangs_in_a_hurry_is_asked_for_once(small_node: SmallNode) -> None:
     """Functions that plan side by side, and the row after them, have the error of the one
     question."""
-    copies = dead_copies(small_node, "crashed")
+    gone = small_node.gone_pod("gone")
     small_node.add_images(6, MIB)
-    node = small_node.node(NODEFS, above=20 * MIB, read_deadline_seconds=0.5)
+    node = small_node.node(NODEFS, above=20 * MIB, read_deadline_seconds=2.0)
     node.detection.images()
     small_node.failpoints["ListImages"] = Hang()
     asked = small_node.failpoints.calls["ListImages"]
     record = passed(node, FAST)
     assert small_node.failpoints.calls["ListImages"] - asked == 1
-    assert small_node.removed("container") == copies
+    assert small_node.removed("container") == [gone]
     assert "ListImages failed with DEADLINE_EXCEEDED" in "; ".join(record.errors)
 
 

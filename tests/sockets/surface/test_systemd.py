@@ -24,6 +24,7 @@ from tests.ports import free_port
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true
 from tests.rows import rows
 from tests.sockets.kubelet_server import KubeletServer, answer
+from tests.sockets.passes import says
 from tests.sockets.surface.test_http_server import got
 from tests.tool import tool
 
@@ -152,7 +153,7 @@ def test_a_daemon_notifies_systemd(manager: ServiceManager, small_node: SmallNod
         assert came_true(lambda: "; last pass satisfied: " in str(manager.heard()))
         daemon.process.send_signal(signal.SIGHUP)
         assert came_true(lambda: manager.has("RELOADING=1") and manager.has("READY=1", 2))
-        daemon.wait_for(lambda event: "reloaded" in event["message"])
+        daemon.wait_for(says("reloaded"))
     assert manager.has("STOPPING=1")
 
 
@@ -205,7 +206,7 @@ def test_the_kubelets_healthz_is_asked_over_a_port_or_a_socket(status: int) -> N
         address = address_of(kubelet)
         process = activated(f"{short}/s", proxy, "{}:{}".format(*address), name="healthz")
         try:
-            assert kubelet_is_healthy(address) is (status == 200)
+            assert came_true(lambda: kubelet_is_healthy(address) is (status == 200))
             assert came_true(lambda: os.path.exists(f"{short}/s"))
             assert came_true(lambda: kubelet_is_healthy(f"{short}/s") is (status == 200))
         finally:

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.private_mounts import unmount
 from eviction.records.json_shapes import timestamp
 from eviction.wording.log import Log
 from reclaim.workers import NoThread
 from tests.reclaimd_process import came_true
-from tests.sockets.mounts import mounted_tmpfs
+from tests.sockets.mounts import tmpfs
 from tests.thread_limit import no_thread_starts
 
 WALL = 1_800_000_000.25
@@ -102,9 +101,7 @@ def test_a_file_on_a_full_disk_has_only_whole_lines_when_there_is_room_again(
 ) -> None:
     """ENOSPC in the middle of a line: the next one that can be written begins a line of its own,
     and how many were dropped comes after it."""
-    disk = tmp_path / "disk"
-    mounted_tmpfs(str(disk), 64 << 10, 100)
-    try:
+    with tmpfs(tmp_path / "disk", 64 << 10, 100) as disk:
         ballast = disk / "ballast"
         ballast.write_bytes(b"x" * (40 << 10))
         descriptor = os.open(disk / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -126,8 +123,6 @@ def test_a_file_on_a_full_disk_has_only_whole_lines_when_there_is_room_again(
         assert torn[-1].startswith(told)
         assert len(whole) == 100 - dropped
         assert len(torn) <= 3
-    finally:
-        unmount(str(disk))
 
 
 def test_a_log_without_its_thread_is_refused(pipe: tuple[int, int]) -> None:

@@ -1,1 +1,0 @@
-"""Tests of doctor over real sockets."""

@@ -1,1 +1,0 @@
-"""Tests of pods over real sockets."""
