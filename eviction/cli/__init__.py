@@ -2,5 +2,5 @@
 goes to stdout, messages to stderr.
 
 A command reaches the node only through `client.Client`, the daemon, or `local_node.LocalNode`,
-without one. To add one: a module with `add_arguments` and `run`, and its line in `commands`.
+without one. To add one: a module with `OPTIONS` and `run`, and its line in `commands`.
 """

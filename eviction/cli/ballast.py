@@ -2,33 +2,24 @@
 removes when the disk is full.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
 from eviction.cli.local_node import CREATE, REMOVE, STATUS, LocalNode
-from eviction.cli.options import reading
 from eviction.cli.output import answer, exit_with
 from eviction.cli.parser import OUTPUT
 from eviction.configuration.file import ballast_path, ballast_size
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from signals.quantity import format_bytes
 
-OPTIONS = OUTPUT
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    what = (
+OPTIONS = {
+    f"action {CREATE}|{STATUS}|{REMOVE}": (
         "create: needs twice its size; status: whether it exists and is fully allocated; remove:"
         " unlink it"
-    )
-    parser.add_argument("action", choices=(CREATE, STATUS, REMOVE), help=what)
-    file = reading(ballast_path)
-    size = reading(ballast_size)
-    parser.add_argument(
-        "--file", metavar="FILE", type=file, help="its absolute path; default: as configured"
-    )
-    parser.add_argument(
-        "--size", metavar="QUANTITY", type=size, help="its size, like 1Gi; default: as configured"
-    )
+    ),
+    "--file FILE": ("its absolute path; default: as configured", ballast_path),
+    "--size QUANTITY": ("its size, like 1Gi; default: as configured", ballast_size),
+    **OUTPUT,
+}
 
 
 def run(arguments: Namespace) -> int:

@@ -19,7 +19,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import NoReturn
 
-from eviction.cli.options import add_logging, configuration_flags, configuration_of, log_of, reading
+from eviction.cli.options import LOGGING, configuration_flags, configuration_of, log_of
 from eviction.cli.output import answer, answer_lines, columns, exit_on, exit_unread, exit_with
 from eviction.cli.parser import OUTPUT, Parser
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
@@ -71,6 +71,26 @@ QUIET_SECONDS = 0.3  # how long a node must be quiet at the end
 OBSERVED_QUIET_SECONDS = 5.0
 CALM_SECONDS = 60.0
 SURE = frozenset({"y", "yes"})
+ON_EMBEDDED_NODE = {
+    "scenario* SCENARIO": f"names or files ({DEFAULT})",
+    "--all": "run every built-in scenario",
+    "--list": "list the built-in scenarios with their reasons",
+    "--check FILE": "check a scenario file without running it",
+    "--report DIR": ("where to write the reports (report)", None, "report"),
+    "--observe": "only measure: another component relieves the node",
+}
+ON_REAL_NODE = {
+    "--fill DIR": "on a real node: files in DIR cause the pressure",
+    "--yes": "do not ask before filling the node",
+    "--allow-other-data": "fill a filesystem even if it holds other data",
+    "--for DURATION": ("observe for at most this long", read_duration),
+    "--quiet DURATION": (
+        "end when relieved and quiet so long (observing: 1m)",
+        read_duration,
+    ),
+    "--with-margin": "observe reclaimd's marks, not the kubelet's own",
+    **OUTPUT,
+}
 EMBEDDED_OPTIONS = ("all", "list", "check")
 REAL_NODE_OPTIONS = (
     "config",
@@ -84,28 +104,13 @@ REAL_NODE_OPTIONS = (
 
 
 def add_arguments(parser: Parser) -> None:
-    option = parser.add_argument
-    flag = partial(parser.add_argument, action="store_true")
-    option(
-        "scenario", metavar="SCENARIO", nargs="*", default=[], help=f"names or files ({DEFAULT})"
-    )
-    flag("--all", help="run every built-in scenario")
-    flag("--list", help="list the built-in scenarios with their reasons")
-    option("--check", metavar="FILE", help="check a scenario file without running it")
-    option("--report", metavar="DIR", default="report", help="where to write the reports (report)")
-    # for a drill on a real node
-    flag("--observe", help="only measure: another component relieves the node")
+    parser.add_rows(ON_EMBEDDED_NODE)
     real = "the real runtime: unix:///path/to.sock"
-    option("--runtime", metavar="ENDPOINT", dest="container_runtime_endpoint", help=real)
-    option("--fill", metavar="DIR", help="on a real node: files in DIR cause the pressure")
-    flag("--yes", help="do not ask before filling the node")
-    flag("--allow-other-data", help="fill a filesystem even if it holds other data")
-    duration = partial(option, metavar="DURATION", type=reading(read_duration))
-    duration("--for", help="observe for at most this long")
-    duration("--quiet", help="end when relieved and quiet so long (observing: 1m)")
-    flag("--with-margin", help="observe reclaimd's marks, not the kubelet's own")
-    parser.add_rows(OUTPUT)
-    add_logging(parser)
+    parser.add_argument(
+        "--runtime", metavar="ENDPOINT", dest="container_runtime_endpoint", help=real
+    )
+    parser.add_rows(ON_REAL_NODE)
+    parser.add_rows(*LOGGING)
 
 
 def run(arguments: Namespace) -> int:

@@ -3,7 +3,7 @@ configuration; or what the pages say of a finding, an alert, a word.
 """
 
 import re
-from argparse import Action, ArgumentParser, Namespace
+from argparse import Action, Namespace
 
 from eviction.cli.commands import COMMANDS
 from eviction.cli.output import exit_with
@@ -17,13 +17,9 @@ EXPLAINED = ("troubleshooting", "monitoring", "glossary")
 WITHOUT_CONFIGURATION = True
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "topic",
-        metavar="TOPIC",
-        nargs="?",
-        help=f"a command, {CONFIGURATION}, a finding of doctor, an alert, or a word",
-    )
+OPTIONS = {
+    "topic? TOPIC": f"a command, {CONFIGURATION}, a finding of doctor, an alert, or a word",
+}
 
 
 def run(arguments: Namespace) -> int:

@@ -4,7 +4,7 @@ only files; needs no daemon."""
 import os
 import re
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -44,21 +44,19 @@ class HistoryJson(Versioned):
 
 
 OPTIONS = {
+    "--since WHEN": (
+        "only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z",
+        lambda text: since(text, time.time()),
+    ),
+    "--object TEXT": ("only objects whose name has TEXT, or whose id begins with it", None, ""),
+    "--limit N": (
+        "only the newest N passes and events, or N images",
+        number("be a whole number above 0", least=1),
+    ),
     "--follow": "go on with what is written from now on",
     "--regret": "what removals cost: which images came back, how soon",
     **OBJECTS,
 }
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    option = parser.add_argument
-    count = number("be a whole number above 0", least=1)
-    when = "only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z"
-    option("--since", metavar="WHEN", type=lambda text: since(text, time.time()), help=when)
-    what = "only objects whose name has TEXT, or whose id begins with it"
-    option("--object", metavar="TEXT", default="", help=what)
-    newest = "only the newest N passes and events, or N images"
-    option("--limit", metavar="N", type=count, help=newest)
 
 
 def run(arguments: Namespace) -> int:
@@ -143,7 +141,7 @@ def _regret_row(name: str, sums: SumsJson) -> Sequence[str]:
 def since(text: str, now: float) -> str:
     """The time that the option means, in the format of the records. `now`: Unix time.
 
-    Raises ArgumentTypeError.
+    Raises ValueError.
     """
     try:
         if "T" in text or "-" in text[1:]:
@@ -156,7 +154,7 @@ def since(text: str, now: float) -> str:
     except (ValueError, OverflowError, OSError, QuantityError):
         pass
     forms = "a duration such as 2h, 90m or 7d, or a time such as 2026-11-22T10:00:00Z"
-    raise ArgumentTypeError(f"must be {forms}, but it was {text!r}")
+    raise ValueError(f"must be {forms}, but it was {text!r}")
 
 
 def selected(

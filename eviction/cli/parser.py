@@ -3,7 +3,7 @@ which is imported only to run it.
 
 A module has `run`, and may have
 * `OPTIONS`: rows of the help, as `Parser.add_rows` takes them;
-* `add_arguments`: adds what has a type or a default;
+* `add_arguments`: adds what no row can say, before these;
 * `WITHOUT_CONFIGURATION`: it does not take the configuration's options;
 * `GONE`: arguments that there were, each with what to use.
 
@@ -15,8 +15,8 @@ that commands share are in argument groups, which `reclaimd help configuration` 
 import gc
 import re
 import textwrap
-from argparse import Action, ArgumentParser
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from argparse import Action, ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 
 from eviction.cli.commands import COMMANDS, GROUPS
@@ -81,6 +81,18 @@ def table_of(rows: Iterable[tuple[str, str]]) -> list[str]:
     return lines
 
 
+def reading(read: "Callable[[str], Any]") -> "Callable[[str], Any]":
+    """The type of an option whose text `read` reads."""
+
+    def read_option(text: str) -> "Any":
+        try:
+            return read(text)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from None
+
+    return read_option
+
+
 class Parser(ArgumentParser):
     """A parser whose error message is one sentence."""
 
@@ -92,16 +104,27 @@ class Parser(ArgumentParser):
     def print_help(self, file: object = None) -> None:  # noqa: ARG002 # --help names no file
         write_out(self.format_help())
 
-    def add_rows(self, rows: Mapping[str, str]) -> None:
+    def add_rows(self, rows: "Mapping[str, Any]", group: str = "") -> None:
         """Adds options as the help shows them, each with its text: `--until VALUE`, `--all`, and
-        `-o, --output table|json|yaml`, of which the first is the default."""
-        for row, text in rows.items():
+        `-o, --output table|json|yaml`, of which the first is the default. An argument has no
+        dashes: `name NAME`, `topic? TOPIC` (at most one), `directories* DIR` (any number).
+
+        With the text may be what reads the value, as in the file (it raises ValueError with what is
+        allowed), or None, and the default. `group`: of the help, for options that commands share.
+        """
+        to = self.add_argument_group(group) if group else self
+        for row, told in rows.items():
+            text, read, default = (told, None, None) if isinstance(told, str) else (*told, None)[:3]
             *others, last = row.split(", ")
             name, _, value = last.partition(" ")
-            takes: dict[str, Any] = {"metavar": value} if value else {"action": "store_true"}
+            takes: dict[str, Any] = {"action": "store_true"}
             if "|" in value:
                 takes = {"choices": value.split("|"), "default": value.partition("|")[0]}
-            self.add_argument(*others, name, help=text, **takes)
+            elif value:
+                takes = {"metavar": value, "type": read and reading(read), "default": default}
+            if name[-1] in "?*":
+                takes["nargs"] = name[-1]
+            to.add_argument(*others, name.rstrip("?*"), help=text, **takes)
 
     def refuse(self, argument: str) -> "NoReturn":
         """Exits with 2: there is no such argument."""
@@ -162,9 +185,9 @@ def command_of(name: str) -> "tuple[Parser, ModuleType]":
     parser._negative_number_matcher = AMOUNT_BELOW_0  # noqa: SLF001 # nothing public says what is a value
     if not hasattr(module, "WITHOUT_CONFIGURATION"):
         # not for the help that lists all subcommands
-        from eviction.cli.options import add_configuration
+        from eviction.cli.options import OF_EVERY_COMMAND
 
-        add_configuration(parser)
+        parser.add_rows(*OF_EVERY_COMMAND)
     if hasattr(module, "add_arguments"):
         module.add_arguments(parser)
     parser.add_rows(getattr(module, "OPTIONS", {}))

@@ -2,26 +2,16 @@
 that, as a pause of 0 seconds.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
 from eviction.cli.client import NotAskedError
 from eviction.cli.local_files import ASKED, LocalFiles
-from eviction.cli.options import reading
 from eviction.cli.output import answer_lines, exit_with
 from eviction.cli.progress import mention
 from eviction.configuration.text_forms import read_duration, within
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
 
-
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--for",
-        dest="seconds",
-        type=reading(within(read_duration, "1ms", "24h")),
-        default="1h",
-        metavar="D",
-        help="at most 24h (1h)",
-    )
+OPTIONS = {"--for D": ("at most 24h (1h)", within(read_duration, "1ms", "24h"), "1h")}
 
 
 def run(arguments: Namespace) -> int:
@@ -30,7 +20,7 @@ def run(arguments: Namespace) -> int:
 
     Example: reclaimd pause --for 30m, and later reclaimd resume
     """
-    seconds = vars(arguments).get("seconds", 0.0)
+    seconds = vars(arguments).get("for", 0.0)
     files = LocalFiles(arguments, ASKED)
     try:
         answer = files.client.ask("pause", seconds=seconds)

@@ -5,16 +5,19 @@ nothing if there is no pressure.
 """
 
 import threading
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
 from eviction.cli.local_node import LocalNode
-from eviction.cli.options import reading
 from eviction.cli.output import exit_with, print_answer
 from eviction.cli.parser import OBJECTS
 from eviction.configuration.text_forms import read_duration, within
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 
 OPTIONS = {
+    "--for D": (
+        "with --hold: at most so long, up to 24h (10m)",
+        within(read_duration, "1s", "24h"),
+    ),
     **OBJECTS,
     "--signal SIGNAL": "run its row whatever the pressure: until it is clear, or all of it",
     "--until VALUE": "with --signal: the mark to reach, a quantity or a percentage",
@@ -29,16 +32,6 @@ OPTIONS = {
 HOLD_SECONDS = 600.0
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--for",
-        dest="seconds",
-        type=reading(within(read_duration, "1s", "24h")),
-        metavar="D",
-        help="with --hold: at most so long, up to 24h (10m)",
-    )
-
-
 def run(arguments: Namespace) -> int:
     """Exit 0 relieved, nothing to do, or the room is there; 1 pressure remains, or room is missing;
     2 usage or configuration; 3 no runtime; 4 no reading; 6 paused.
@@ -47,12 +40,13 @@ def run(arguments: Namespace) -> int:
     """
     if arguments.hold and (not arguments.room or arguments.dry_run):
         exit_with(EXIT_USAGE, "--hold goes with --room, and not with --dry-run")
-    if arguments.seconds is not None and not arguments.hold:
+    seconds = vars(arguments)["for"]
+    if seconds is not None and not arguments.hold:
         exit_with(EXIT_USAGE, "--for goes with --hold")
     told_to_end = threading.Event()
     node = LocalNode(arguments)
     answer = node.reclaim(told_to_end)
     code = print_answer(answer, arguments.output)
     if arguments.hold and code == EXIT_OK and answer.room is not None:
-        node.hold(answer.room, arguments.seconds or HOLD_SECONDS, told_to_end)
+        node.hold(answer.room, seconds or HOLD_SECONDS, told_to_end)
     return code

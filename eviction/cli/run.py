@@ -4,14 +4,15 @@ import gc
 import os
 import socket
 import threading
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 
-from eviction.cli.options import add_logging, configuration_of, fingerprint_of_command, log_of
+from eviction.cli.options import LOGGING, configuration_of, fingerprint_of_command, log_of
 from eviction.cli.output import exit_on
+from eviction.cli.parser import Parser
 from eviction.cli.process import hold_node, on_signals
 from eviction.cli.progress import STDERR
 from eviction.configuration.effective import Configuration
@@ -43,15 +44,13 @@ NO_RESOURCES = (CannotPrepare, NoThread, OSError)
 LAST_EVENT_SECONDS = 0.2  # for events sent right before the end
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    add_logging(parser)
-    flag = partial(parser.add_argument, action="store_true")
-    flag(
-        "--dry-run",
-        dest="shadow",
-        help="do everything except remove, and report it; the same as dryRun: true",
-    )
-    flag("--no-watch", help="observe at intervals only, without inotify")
+OPTIONS = {"--no-watch": "observe at intervals only, without inotify"}
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_rows(*LOGGING)
+    what = "do everything except remove, and report it; the same as dryRun: true"
+    parser.add_argument("--dry-run", dest="shadow", action="store_true", help=what)
 
 
 def run(arguments: Namespace) -> int:

@@ -15,7 +15,7 @@ import sys
 import termios
 import time
 import tty
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -37,14 +37,17 @@ SECOND_SCREEN = "\x1b[?1049h\x1b[?25l"
 FIRST_SCREEN = "\x1b[?25h\x1b[?1049l"
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    seconds = number(
-        "be a number of seconds between 0.05 and 3600", read=float, least=0.05, most=3600
-    )
-    screens = number("be a whole number of at least 0", least=0)
-    option = parser.add_argument
-    option("--interval", metavar="SECONDS", type=seconds, default=1, help="seconds per screen (1)")
-    option("--count", metavar="N", type=screens, help="end after N screens (0: never)")
+OPTIONS = {
+    "--interval SECONDS": (
+        "seconds per screen (1)",
+        number("be a number of seconds between 0.05 and 3600", read=float, least=0.05, most=3600),
+        1,
+    ),
+    "--count N": (
+        "end after N screens (0: never)",
+        number("be a whole number of at least 0", least=0),
+    ),
+}
 
 
 def run(arguments: Namespace) -> int:

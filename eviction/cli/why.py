@@ -2,7 +2,7 @@
 the history, how it was removed. Read-only.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from itertools import chain
@@ -32,7 +32,10 @@ from eviction.wording.explain import frees_in_words, in_words, reason_in_words
 from reclaim.types import Result, Rule
 from signals.quantity import format_bytes, format_duration
 
-OPTIONS = OBJECTS
+OPTIONS = {
+    "name NAME": "an image, container or pod: part of its name, or the start of its id",
+    **OBJECTS,
+}
 SHORTEST_ID = 8  # fewer characters are not taken for the beginning of an id
 GONE = (Result.REMOVED, Result.ALREADY_GONE)
 
@@ -75,11 +78,6 @@ class WhyJson(Versioned):
     """If there are none: the objects that were removed, the last first."""
     regret: list[ImageRegretJson]
     """The images with that name that were removed, and how often they came back."""
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    text = "an image, container or pod: part of its name, or the start of its id"
-    parser.add_argument("name", metavar="NAME", help=text)
 
 
 def run(arguments: Namespace) -> int:

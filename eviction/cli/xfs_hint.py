@@ -1,18 +1,12 @@
 """`reclaimd xfs-hint`: has XFS allocate in units of a fixed size below the node's directories."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
 from eviction.cli.local_node import LocalNode
-from eviction.cli.options import reading
 from eviction.cli.output import answer_lines
 from eviction.cli.progress import mention
 from eviction.configuration.text_forms import read_extent_size
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
-
-OPTIONS = {
-    "--remove": "take the hint away",
-    "--dry-run": "change nothing, and say what would change",
-}
 
 
 def read_size(text: str) -> int:
@@ -25,14 +19,15 @@ def read_size(text: str) -> int:
     return read_extent_size(text)
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    which = (
+OPTIONS = {
+    "directories* DIR": (
         "for what is made below it from now on; default: the kubelet's pods, their logs, and the"
         " runtime's snapshots or layers"
-    )
-    parser.add_argument("directories", nargs="*", metavar="DIR", help=which)
-    size = "a multiple of the block size, 4k to 1g (1m)"
-    parser.add_argument("--size", type=reading(read_size), default="1m", metavar="SIZE", help=size)
+    ),
+    "--size SIZE": ("a multiple of the block size, 4k to 1g (1m)", read_size, "1m"),
+    "--remove": "take the hint away",
+    "--dry-run": "change nothing, and say what would change",
+}
 
 
 def run(arguments: Namespace) -> int:

@@ -342,11 +342,12 @@ PATHS = ("config", "config-dir", "root-dir")
 PRINTS = frozenset({"--version", "--version=true", "--version=raw", "--help", "--help=true", "-h"})
 
 
-def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
+def parse_pairs(flag: str, text: str, field: str) -> dict[str, str]:
     """The flag form `signal<value,signal<value` (`=` for grace periods and minimum reclaim).
 
     Raises ConfigurationError.
     """
+    operator = "<" if field in ("evictionHard", "evictionSoft") else "="
     pairs: dict[str, str] = {}
     for statement in filter(None, text.split(",")):
         name, separator, value = (part.strip() for part in statement.partition(operator))
@@ -498,10 +499,9 @@ def _value_of(field: str, values: Sequence[str]) -> Any:
         return int(values[-1])
     if not isinstance(default, dict):
         return values[-1]
-    operator = "<" if field in ("evictionHard", "evictionSoft") else "="
     pairs: Json = {}
     for value in values:
-        pairs |= parse_pairs(NAME, value, operator)
+        pairs |= parse_pairs(NAME, value, field)
     if field == "featureGates":  # by Go's ParseBool, with which this kubelet has started
         return {gate: text[0] in "1tT" for gate, text in pairs.items()}
     return pairs

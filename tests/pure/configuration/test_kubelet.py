@@ -161,7 +161,7 @@ def test_pairs_have_the_form_of_the_kubelets_flags(text: str, pairs: Any) -> Non
     form = r"^--x: '.*' is not of the form signal<value, for example"
     refused = pytest.raises(ConfigurationError, match=form)
     with refused if pairs is None else contextlib.nullcontext():
-        assert parse_pairs("x", text, "<") == pairs
+        assert parse_pairs("x", text, "evictionHard") == pairs
 
 
 # ---- its files

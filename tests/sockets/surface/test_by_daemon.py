@@ -24,8 +24,8 @@ from typing import Any
 
 import pytest
 
-from eviction.cli.options import add_configuration
-from eviction.cli.run import add_arguments, read_configuration
+from eviction.cli.parser import command_of
+from eviction.cli.run import read_configuration
 from eviction.surface.control_client import ask
 from eviction.surface.daemon import Daemon as Loop
 from eviction.surface.reload import LoadedConfiguration
@@ -156,10 +156,7 @@ def test_a_defect_while_reloading_is_logged_and_changes_nothing(small_node: Smal
     client is served by the new one."""
     node, stream = small_node.node(), io.StringIO()
     log, before = Log(time.time, stream=stream), node.configuration
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    add_configuration(parser)
-    arguments = parser.parse_args(["--config", small_node.configuration()])
+    arguments = command_of("run")[0].parse_args(["--config", small_node.configuration()])
     loaded = LoadedConfiguration(partial(read_configuration, arguments), log, Notifier({}, 0))
     loaded.first()
     assert loaded.fingerprint
