@@ -512,6 +512,9 @@ def test_a_socket_that_appears_is_asked_at_once(certificates: Certificates, tmp_
     with PodsAPIServer(tmp_path, pods_answer(DONE)) as server:
         assert pods(found) == OVER
         assert server.calls == 1
+        server.path.chmod(0o777)
+        with pytest.raises(KubeletUnavailable, match="as root at its socket: .* not trusted"):
+            found.get()
 
 
 @rows("""
@@ -640,6 +643,13 @@ def test_each_refusal_is_told_and_no_request_is_sent_for_a_minute(
         assert search.get() == PODS
         assert search.endpoint is not None
         assert search.endpoint.certificate_file.endswith("kubelet-client-current.pem")
+        kubelet.script = [answer(b"Forbidden", 403)]
+        for seconds, asked in ((0.0, True), (59.0, False), (1.0, True)):
+            clock.step(seconds)
+            sent = len(kubelet.requests)
+            with pytest.raises(KubeletUnavailable):
+                search.get()
+            assert (len(kubelet.requests) > sent) is asked
 
 
 def test_a_kubelet_that_is_away_ends_the_search(

@@ -275,6 +275,7 @@ def test_how_a_program_is_started(tmp_path: Path, runs: Runs) -> None:
         echo "$*"; umask; pwd; wc -c
         for fd in /proc/$$/fd/*; do readlink $fd; done | sed 's/pipe:.*/a pipe/' | sort -u
         set -- $(cat /proc/$$/stat); test $1 = $$ -a $5 = $$ -a $6 = $$ || exit 1
+        set -- $(cat /proc/$PPID/stat); test $6 = $PPID || exit 2
     """
     path = script(tmp_path, text)
     assert runs.run(path, "a  b", "$HOME;") == ""
