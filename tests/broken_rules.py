@@ -44,7 +44,7 @@ OF_THE_TESTS = ("tests/pure/test_pages.py", "tests/lab/test_tools.py")
 # in a copy, nothing says that packaging, pages and the lab have not changed: they would run, for minutes
 OPTIONS = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-o", "timeout=90", "-m", "not house")
 SIDE_BY_SIDE = 2  # changes; each has its own copy, and a process for its tests
-MADE_HERE = shutil.ignore_patterns("__pycache__", "*.egg-info")
+MADE_HERE = shutil.ignore_patterns("*.egg-info")
 # at the top of the repository
 NOT_COPIED = re.compile(r"\.git|\.venv.*|\.\w+_cache|\.hypothesis|\.coverage.*|dist|report")
 SECONDS = 1200.0  # of one ring: a break may make something wait for ever

@@ -24,6 +24,7 @@ THEY_WAIT = (  # and share nothing
     "tests/drill/test_library.py",
     *("tests/faults/test_hangs.py", "tests/faults/test_matrix.py"),
     *(f"tests/real_node/test_{name}.py" for name in ("filesystems", "images", "relief")),
+    "tests/sockets/test_stories.py",
 )
 MOUNTS = own_machine.enter()  # on import: it has to happen before the first thread
 
