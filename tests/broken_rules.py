@@ -133,12 +133,16 @@ def tests_of(each: Mapping[str, Any]) -> list[str]:
 
 def tried(each: Break, first: Sequence[str] = ()) -> Noticed:
     """Makes the break in a copy: these tests come first, and then those of its room."""
-    folders = [path for ring in ("tests/pure", "tests/sockets") for path in (ROOT / ring).iterdir()]
-    own = sorted(
-        str(path.relative_to(ROOT)) for path in folders if path.is_dir() and path.name in each.file
-    )
     text = (ROOT / each.file).read_text().replace(each.old, each.new)
-    return noticed(each.file, text.encode(), (first, own, *RINGS))
+    return noticed(each.file, text.encode(), (first, of_its_room(each.file), *RINGS))
+
+
+def of_its_room(file: str) -> list[str]:
+    """The folders of tests whose name a file of the product has in its path."""
+    folders = [path for ring in ("tests/pure", "tests/sockets") for path in (ROOT / ring).iterdir()]
+    return sorted(
+        str(path.relative_to(ROOT)) for path in folders if path.is_dir() and path.name in file
+    )
 
 
 def noticed(

@@ -5,9 +5,10 @@
 A mutant is one change of the syntax tree (`mistakes`) at a place that the seed chooses, in a copy
 of the repository. First the tests that reach the changed line run, if `pytest --cov
 --cov-context=test` has written to `.coverage` which they are; then those that import its module,
-then whole rings, until one fails or the time of a mutant is over. What survives is to be judged by
-hand: either a test is missing, or nothing that anybody could see has changed. `--to` keeps what was
-found, and goes on where it ended. `tests.broken_rules` breaks guards that have a name.
+those of its room, and whole rings, until one fails or the time of a mutant is over. What survives
+is to be judged by hand: either a test is missing, or nothing that anybody could see has changed.
+`--to` keeps what was found, and goes on where it ended. `tests.broken_rules` breaks guards that
+have a name.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 
 from coverage import CoverageData
 
-from tests.broken_rules import Noticed, noticed, tell
+from tests.broken_rules import Noticed, noticed, of_its_room, tell
 from tests.repository import ROOT
 
 PRODUCT = ("signals", "reclaim", "eviction")
@@ -196,11 +197,12 @@ def _reached() -> CoverageData:
 
 
 def tried(mutant: Mutant, seconds: float) -> Noticed:
-    """Makes the change in a copy; the tests that reach it or import its module come first."""
+    """Makes the change in a copy; the tests that reach it, import its module or are of its room
+    come first."""
     text = (ROOT / mutant.file).read_bytes()
     changed = text[: mutant.start] + mutant.new.encode() + text[mutant.end :]
-    tests = (reaching(mutant), importers(mutant.file), *RINGS)
-    return noticed(mutant.file, changed, tests, seconds)
+    own = (reaching(mutant), importers(mutant.file), of_its_room(mutant.file))
+    return noticed(mutant.file, changed, (*own, *RINGS), seconds)
 
 
 def main(arguments: Sequence[str]) -> int:

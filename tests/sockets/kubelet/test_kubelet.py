@@ -513,7 +513,7 @@ def test_a_socket_that_appears_is_asked_at_once(certificates: Certificates, tmp_
         assert pods(found) == OVER
         assert server.calls == 1
         server.path.chmod(0o777)
-        with pytest.raises(KubeletUnavailable, match="as root at its socket: .* not trusted"):
+        with pytest.raises(KubeletUnavailable, match=r"as root at its socket: .* not trusted"):
             found.get()
 
 
