@@ -1,4 +1,5 @@
-"""What goes of caches on real filesystems beside real processes, and what nobody can make go."""
+"""What goes of caches and checkpoints on real filesystems beside real processes, and what nobody can
+make go."""
 
 from __future__ import annotations
 
@@ -22,13 +23,25 @@ from eviction.drill.private_mounts import unmount
 from eviction.survey.space import TimeLimit, caches_below
 from reclaim.function import Ready, Refused
 from reclaim.functions.caches import CacheSettings, CacheUnits
-from reclaim.functions.units import HIDDEN, Unit
-from reclaim.types import ReclaimError, RemovalFailed, Runtime, Verdict
+from reclaim.functions.checkpoints import Checkpoints, CheckpointSettings
+from reclaim.functions.units import HIDDEN, Unit, UnitStage
+from reclaim.types import (
+    PodSandbox,
+    PodSandboxState,
+    ReclaimError,
+    RemovalFailed,
+    Result,
+    Runtime,
+    Verdict,
+)
 from reclaim.workers import Workers
 from signals.clock import SystemClock
 from signals.mounts import read_mounts
+from signals.types import Signal
 from tests.conftest import MOUNTS
-from tests.pure.memory_runtime import MemoryRuntime
+from tests.nodes.small_node import SmallNode, relieve
+from tests.pure.contexts import context_of
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock
 from tests.rows import rows
 from tests.sockets.foreign import happens
@@ -72,7 +85,7 @@ def using(unit: Path, how: str) -> Iterator[None]:
 
 
 @pytest.fixture
-def runtime(tmp_path: Path) -> Iterator[Runtime]:
+def runtime(tmp_path: Path) -> Iterator[MemoryRuntime]:
     """A runtime of which only the process behind its socket matters: it is seen from here."""
     made = MemoryRuntime(SteppedClock())
     made.runtime_path = str(tmp_path / "cri.sock")
@@ -95,7 +108,7 @@ def stage_of(runtime: Runtime, root: Path) -> CacheUnits:
     return CacheUnits(CacheSettings((str(root),), 0.0), runtime, SystemClock())
 
 
-def planned(stage: CacheUnits) -> tuple[Verdict, ...]:
+def planned(stage: UnitStage) -> tuple[Verdict, ...]:
     """What would go."""
     plan = stage.plan()
     return () if plan is None else plan.remove
@@ -346,6 +359,64 @@ def test_caches_that_nobody_collects_are_told_with_their_pod(tmp_path: Path) -> 
     assert found.path == str(cache)
     assert found.bytes >= 128 * MIB
     assert found.sentence.startswith("128.0MiB are in a cache of pod u1 that no function removes")
+
+
+# ---- checkpoints
+
+
+CHECKPOINT = "checkpoints/checkpoint-gone_default-app-2026-11-0{}T10:00:00Z.tar"
+
+
+def test_checkpoints_of_pods_that_are_gone_go_in_a_pass(small_node: SmallNode) -> None:
+    """The oldest first; the newest of each container and of each pod stays, and what a file keeps."""
+    small_node.run(small_node.run_pod("web"))
+    root = small_node.disk / "kubelet"
+    app = [CHECKPOINT.format(number) for number in range(4)]
+    side, web = (app[0].replace(*each) for each in (("app", "side"), ("gone", "web")))
+    of_pods = [f"pod-{each.replace('-app', '')}" for each in app[:2]]
+    plant(root, *app, f"{app[0]}.keep", side, web, *(f"{each}/memory" for each in of_pods))
+    node = small_node.node(
+        Signal.NODEFS_AVAILABLE,
+        1 << 40,  # more than there is
+        reclaimFunctions=[{"name": "DeleteCheckpoints", "keep": 1, "minAge": "0s"}],
+        reclaimTable={"nodefs.available": ["DeleteCheckpoints"]},
+    )
+    record = relieve(node)
+    gone = [each.verdict.id for each in record.removals if each.result is Result.REMOVED]
+    assert [os.path.relpath(each, root) for each in gone] == [app[1], app[2], of_pods[0]]
+    assert all((root / each).exists() for each in (app[0], app[3], side, web, of_pods[1]))
+
+
+@rows("""
+    what                          | made                                                               | reason
+    a file beside another         | checkpoints/other.keep                                             |
+    a file keeps it               | checkpoints/checkpoint-gone_default-app-2026-11-01T10:00:00Z.tar.keep | keep_list
+    its pod is there              | u1                                                                 | pod_alive
+    a pod is there without a name | u2                                                                 | pod_unknown
+""")
+def test_a_checkpoint_is_looked_at_again_before_it_goes(
+    tmp_path: Path, runtime: MemoryRuntime, made: str, reason: str | None
+) -> None:
+    """What is there only after the plan counts in the check, and at the last moment."""
+    clock, pods = SteppedClock(), MemoryPods()
+    runtime.hold(PodSandbox("s1", PodSandboxState.READY, 0, "u1", "gone", "default"))
+    settings = CheckpointSettings(str(tmp_path), 0.0, keep=0)
+    stage = Checkpoints(settings, context_of(runtime, clock, pods))
+    plant(tmp_path, CHECKPOINT.format(1))
+    (verdict,) = planned(stage)
+    if "/" in made:
+        plant(tmp_path, made)
+    else:
+        pods.uids.add(made)
+    clock.step(2.0)  # lists of before are too old now
+    if reason is None:
+        assert isinstance(stage.check(verdict), Ready)
+        assert stage.remove(verdict)
+    else:
+        assert stage.check(verdict) == Refused(reason)
+        with pytest.raises(RemovalFailed, match=f"changed at the last moment: {reason}"):
+            stage.remove(verdict)
+    assert (tmp_path / CHECKPOINT.format(1)).exists() is (reason is not None)
 
 
 # ---- caches as huggingface_hub, uv and cargo make them
