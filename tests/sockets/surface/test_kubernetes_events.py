@@ -201,23 +201,24 @@ def test_an_identity_may_be_in_the_kubeconfig_or_in_files_beside_it(
 
 @rows(
     """
-    fields                                                  | file           | sentence
-    {certificate-authority-data: no base64!, token: secret} |                | token of it is none
-    {certificate-authority-data: c2VjcmV0, token: secret}   |                | token of it is none
-    {token: "secret\\r\\nX: y"}                             |                | token of it is none
-    {client-certificate-data: c2VjcmV0}                     |                | token of it is none
-                                                            | rm             | No such file
-                                                            | chmod 666      | every user may write
-                                                            | echo '{' >     | not readable as YAML
-                                                            | echo '{}' >    | names no cluster
-                                                            | echo 'a: [' >  | not readable as YAML
-                                                            | echo '[]' >    | must be a mapping
-    {server: "https://"}                                    |                | not the https address
-    {server: "https://127.0.0.1:99999"}                     |                | not the https address
-    {server: "https://a b:1"}                               |                | not the https address
-    {server: "ftp://127.0.0.1"}                             |                | not the https address
-    {server: "http://127.0.0.1"}                            |                | not the https address
-    {server: "https://[::1"}                                |                | not the https address
+    fields                                                  | file                     | sentence
+    {certificate-authority-data: no base64!, token: secret} |                          | token of it is none
+    {certificate-authority-data: c2VjcmV0, token: secret}   |                          | token of it is none
+    {token: "secret\\r\\nX: y"}                             |                          | token of it is none
+    {client-certificate-data: c2VjcmV0}                     |                          | token of it is none
+                                                            | rm                       | No such file
+                                                            | chmod 666                | every user may write
+                                                            | echo '{' >               | not readable as YAML
+                                                            | echo '{}' >              | names no cluster
+                                                            | sed -i 's/"server"/"x"/' | no cluster with a server
+                                                            | echo 'a: [' >            | not readable as YAML
+                                                            | echo '[]' >              | must be a mapping
+    {server: "https://"}                                    |                          | not the https address
+    {server: "https://127.0.0.1:99999"}                     |                          | not the https address
+    {server: "https://a b:1"}                               |                          | not the https address
+    {server: "ftp://127.0.0.1"}                             |                          | not the https address
+    {server: "http://127.0.0.1"}                            |                          | not the https address
+    {server: "https://[::1"}                                |                          | not the https address
     """
 )
 def test_a_kubeconfig_that_cannot_be_used_is_named_and_not_quoted(
