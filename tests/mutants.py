@@ -18,7 +18,7 @@ import ast
 import functools
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -161,10 +161,10 @@ def chosen(count: int, seed: int, only: Sequence[str] = ()) -> list[Mutant]:
 
 
 def importers(file: str) -> list[str]:
-    """The test modules that import this one of the product, those of pure rings first."""
+    """The test modules that import this one of the product, the nearest first."""
     module = file.removesuffix(".py").replace("/", ".")
     found = [path for path, imported in _imports().items() if module in imported]
-    return sorted(found, key=lambda path: (not path.startswith("tests/pure"), path))
+    return _nearest_first(file, found)
 
 
 @functools.cache
@@ -182,10 +182,20 @@ def _imports() -> dict[str, set[str]]:
 
 
 def reaching(mutant: Mutant) -> list[str]:
-    """The tests in whose own process its line runs, as measured, those of pure rings first."""
+    """The tests in whose own process its line runs, as measured, the nearest first."""
     by_line = _reached().contexts_by_lineno(str(ROOT / mutant.file))
     tests = {name.partition("|")[0] for name in by_line.get(mutant.line, ()) if "::" in name}
-    return sorted(tests, key=lambda test: (not test.startswith("tests/pure"), test))
+    return _nearest_first(mutant.file, tests)
+
+
+def _nearest_first(file: str, tests: Iterable[str]) -> list[str]:
+    """Those of the file's room, then by how long a ring takes."""
+    order = (*of_its_room(file), "tests/pure", "tests/sockets", "tests/simulation", "tests")
+
+    def place(test: str) -> int:
+        return next(place for place, folder in enumerate(order) if test.startswith(folder))
+
+    return sorted(sorted(tests), key=place)
 
 
 @functools.cache
