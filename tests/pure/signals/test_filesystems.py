@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.survey.filesystem_facts import filesystem_facts
+from signals.ahead import GrowingFiles, ahead_on
 from signals.clock import SystemClock
 from signals.filesystems import (
     FilesystemPaths,
@@ -173,6 +174,13 @@ def test_a_line_of_the_kernels_table_is_a_mount_with_the_options_of_both_sides(
     assert mounts[2].options == ("ro", "relatime", "prjquota")
     assert read_mounts(str(tmp_path / "no table")) == ()
     assert mounts_of(["/"], str(tmp_path / "no table")) == {}
+
+
+def test_only_on_xfs_are_files_looked_for_that_take_steps() -> None:
+    """On another filesystem a file may have blocks behind its end, too."""
+    on = {kind: ahead_on(Mount("/", "8:1", kind, "/dev/sda1", ()), 1) for kind in ("xfs", "ext4")}
+    assert [kind for kind, tells in on.items() if isinstance(tells, GrowingFiles)] == ["xfs"]
+    assert ahead_on(None, 1)(stats()) == stats()
 
 
 def test_a_path_is_on_the_deepest_mount_and_there_on_the_last(tmp_path: Path) -> None:
