@@ -45,8 +45,6 @@ from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.passes import satisfied, says
 from tests.sockets.program.scripts import QuickClock, Runs
 
-pytestmark = pytest.mark.regression
-
 EXIT_SECONDS = 35.0  # as promised, after SIGTERM
 SLACK_SECONDS = 20.0  # the machine is shared
 Fields = dict[str, Any]

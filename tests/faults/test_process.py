@@ -219,7 +219,6 @@ def few_descriptors(pid: int) -> Iterator[None]:
     yield
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize(
     ("limit", "said"),
     [
@@ -242,7 +241,6 @@ def test_a_start_with_too_little_ends_with_one_sentence(
     assert f"cannot start: {said}" in words.strip().splitlines()[-1]
 
 
-@pytest.mark.regression
 def test_under_pressure_no_module_is_imported(small_node: SmallNode) -> None:
     """Not even where the runtime has to be asked again: an import needs descriptors,
     memory, a disk that answers.
@@ -442,7 +440,6 @@ def test_an_exception_while_observing_does_not_end_the_daemon(small_node: SmallN
     assert any("result" in each for each in events), "the log has the pass"
 
 
-@pytest.mark.regression
 def test_a_listener_that_hangs_keeps_no_watchdog_from_being_fed(
     small_node: SmallNode, tmp_path: Path
 ) -> None:
@@ -465,7 +462,6 @@ def test_a_listener_that_hangs_keeps_no_watchdog_from_being_fed(
         assert [manager.recv(64) for _ in range(3)] == [b"WATCHDOG=1"] * 3
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("defect", [False, True], ids=["no turn", "no look"])
 def test_a_daemon_that_never_ends_a_look_is_not_alive(small_node: SmallNode, defect: bool) -> None:
     """Its owner's thread has ended or hangs in a turn: seen 8 s after the turn was due, or after it

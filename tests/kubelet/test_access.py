@@ -116,7 +116,6 @@ def test_what_finished_pods_hold_goes_and_none_runs_again(
     assert held(finished) == ({"serves", "later"}, {"serves", "later"}, {APP})
 
 
-@pytest.mark.regression
 def test_a_static_pod_that_has_finished_does_not_run_again(make_node: NodeMaker) -> None:
     """Its status is in the API server, but the kubelet does not read it there:
     it would begin anew.

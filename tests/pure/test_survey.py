@@ -119,7 +119,6 @@ def named(text: str) -> dict[str, str]:
     return {each.rpartition(" ")[0]: each.rpartition(" ")[2] for each in text.split(", ") if each}
 
 
-@pytest.mark.regression
 @rows("""
     objects                                                      | told                                           | parts
     in_use 1024, unused 2048 planned, relieved 1024, too_young 1, pinned 1, unused 1024 removed |                                                | images_in_use 1024, images_may_go 3072, images_too_young 1, images_kept 1

@@ -13,7 +13,6 @@ from tests.reclaimd_process import came_true
 from tests.thread_limit import no_thread_starts
 
 
-@pytest.mark.regression
 def test_threads_that_were_prepared_work_when_none_can_be_started() -> None:
     """Three tasks one after the other, each on a thread that was there."""
     workers, done = Workers("tests", 1), threading.Semaphore(0)
@@ -79,7 +78,6 @@ class Hanging:
         return came_true(is_read)
 
 
-@pytest.mark.regression
 def test_a_reading_that_hangs_is_left_behind_and_not_begun_again() -> None:
     """Its caller goes on, others are read, and when it has ended it is read anew."""
     workers, hanging = Workers("tests", 2), Hanging()
@@ -95,7 +93,6 @@ def test_a_reading_that_hangs_is_left_behind_and_not_begun_again() -> None:
     workers.close()
 
 
-@pytest.mark.regression
 def test_while_a_look_at_a_file_hangs_no_other_look_at_it_takes_a_thread() -> None:
     """However often it is looked at; a look at another file is one."""
     hanging = Hanging()

@@ -100,7 +100,6 @@ def crio(make_node: NodeFactory, tmp_path: Path) -> CrioNode:
 # ---- artifacts
 
 
-@pytest.mark.regression
 def test_what_of_artifacts_goes(crio: CrioNode) -> None:
     """One goes with all its names, two in one repository and one in another: given its id, CRI-O
     reports success and removes nothing; with several names, it does not find it by that. Of one
@@ -162,7 +161,6 @@ def test_an_image_goes_by_its_id_with_all_its_names(crio: CrioNode) -> None:
     assert {outcomes[image]["result"], outcomes[moved]["result"]} == {"removed"}
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize(
     "name",
     [

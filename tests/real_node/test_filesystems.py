@@ -614,7 +614,6 @@ def test_a_daemon_gives_the_hint_to_new_pods_and_snapshots(make_node: NodeFactor
         assert {inherited_hint(str(path)) for path in places} == ({0} if dry_run else {MIB})
 
 
-@pytest.mark.regression
 def test_a_file_that_grows_on_xfs_costs_the_images_that_the_mark_needs(
     make_node: NodeFactory,
 ) -> None:

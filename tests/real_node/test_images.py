@@ -70,7 +70,6 @@ def runtime_of(node: RealNode) -> Containerd:
 # ---- ages
 
 
-@pytest.mark.regression
 def test_content_that_another_namespace_brought_makes_no_image_old(
     containerd: RealNode, tmp_path: Path
 ) -> None:

@@ -213,7 +213,6 @@ def test_pods_begin_beside_reclaim(
     race(node, outside, 7 if rounds < 10 else time.time_ns()).run(rounds)
 
 
-@pytest.mark.regression
 def test_images_go_where_eight_containers_a_second_begin(node: RealNode) -> None:
     """A list takes 0.3 s, so that none is ever younger than the youngest container: all unused
     images go all the same."""

@@ -309,7 +309,6 @@ def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(make_node: No
     assert min(freed(record)) > 5 * MIB, "bytes that refill the reserve are counted"
 
 
-@pytest.mark.regression
 def test_what_a_removal_frees_counts_at_once(make_node: NodeFactory) -> None:
     """By itself, btrfs shows what was removed up to 30 s later: every image would go.
     Of five, two are enough.

@@ -140,7 +140,6 @@ def test_after_an_outage_of_1_s_and_after_sigkills_work_goes_on_within_2_s(
 # ---- a shim that hangs
 
 
-@pytest.mark.regression
 def test_a_shim_that_hangs_holds_up_nothing_and_keeps_no_unused_image(containerd: RealNode) -> None:
     """containerd asks it for the status of its sandbox, which would say which image the sandbox was
     made from. That is known: by the configuration (1.x), or by the pin (2.x, whose status does not
@@ -169,7 +168,6 @@ def test_a_shim_that_hangs_holds_up_nothing_and_keeps_no_unused_image(containerd
     assert kubelet.runs(running)
 
 
-@pytest.mark.regression
 def test_a_deadline_that_containerd_sees_first_has_passed_too(containerd: RealNode) -> None:
     """At the deadline containerd resets the call, which had ended as cancelled; or it
     answers without the shim.

@@ -147,7 +147,6 @@ def test_the_status_says_what_is_and_what_is_done() -> None:
     expect(EXPECTED / "status.txt", text)
 
 
-@pytest.mark.regression
 @rows("""
     width | height
     80    | 24

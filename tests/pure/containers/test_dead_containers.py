@@ -306,7 +306,6 @@ def test_what_a_verdict_says() -> None:
         assert [each.reason for each in plan.remove] == [reason] * 4
 
 
-@pytest.mark.regression
 def test_a_static_pod_that_has_terminated_keeps_its_newest_copy_and_sandbox() -> None:
     """A kubelet that restarts would run it again. Only where all is to go as the kubelet does it do
     they go."""

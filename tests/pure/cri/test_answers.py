@@ -215,7 +215,6 @@ class Mounting(MemoryRuntime):
         return len(listing.image_volumes)
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize(("containers", "threads"), [(8, 4), (2, 2)])
 def test_statuses_are_asked_for_side_by_side(containers: int, threads: int) -> None:
     """Four at once, of which the caller is one and waits for the others; no fewer because a thread
@@ -234,7 +233,6 @@ def test_statuses_are_asked_for_side_by_side(containers: int, threads: int) -> N
     assert (runtime.read(), len(asking)) == (containers, threads)
 
 
-@pytest.mark.regression
 def test_a_status_that_is_not_answered_fails_the_reading() -> None:
     """Whoever has asked for it."""
     runtime = Mounting(Workers("statuses", 3), 8)

@@ -341,7 +341,6 @@ def test_a_function_that_waits_for_a_lower_mark_is_called_only_below_it() -> Non
 # ---- its end
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("at", [Check, Send])
 def test_a_defect_in_a_pass_ends_that_pass_and_nothing_else(at: type[Effect]) -> None:
     """It is raised at the gate, or while a removal is in flight: nothing more is sent, the error is
@@ -474,7 +473,6 @@ def test_a_command_waits_for_the_pass_of_its_filesystem_and_a_dry_run_does_not()
 # ---- how it looks
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("polled", ["/node", "/node/images"])
 def test_the_polls_of_a_filesystem_count_in_whatever_order_its_paths_answer(polled: str) -> None:
     """Two looks a second apart; in between, polls have seen three falls: it fills at 100 MiB/s."""
@@ -711,7 +709,6 @@ def test_a_defect_on_a_worker_is_the_outcome_of_what_it_did(
         assert site.forgotten == ["abcdef000001"]
 
 
-@pytest.mark.regression
 def test_a_defect_in_what_has_happened_or_is_handed_out_is_told_and_the_rest_goes_on() -> None:
     """Something that cannot be folded comes between two requests: both are answered. What else
     follows from a turn is handed out."""
@@ -734,7 +731,6 @@ def test_a_defect_in_what_has_happened_or_is_handed_out_is_told_and_the_rest_goe
         ]
 
 
-@pytest.mark.regression
 def test_a_defect_while_deciding_does_not_end_the_owner() -> None:
     """A threshold that raises at each look: it is told once a second; once it does not any more,
     relief goes on."""
@@ -756,7 +752,6 @@ def test_a_defect_while_deciding_does_not_end_the_owner() -> None:
 # ---- threads
 
 
-@pytest.mark.regression
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("parallel", [1, 3])
 def test_removals_need_no_more_threads_than_there_are(parallel: int) -> None:
@@ -768,7 +763,6 @@ def test_removals_need_no_more_threads_than_there_are(parallel: int) -> None:
         assert (result.error, gone) == ("", names)
 
 
-@pytest.mark.regression
 def test_while_every_worker_hangs_it_is_said_and_what_is_next_waits() -> None:
     """A plan hangs on the only thread, and another pass is asked for: after 10 s, and no more once
     the plan ends."""
@@ -787,7 +781,6 @@ def test_while_every_worker_hangs_it_is_said_and_what_is_next_waits() -> None:
             assert site.owner.occupied() == ""
 
 
-@pytest.mark.regression
 def test_where_no_thread_starts_nothing_is_sent_and_the_next_pass_tries_again() -> None:
     """The pass ends with the sentence, and nothing counts as being removed. Threads that were
     prepared relieve: what pressure needs was there before it."""
@@ -805,7 +798,6 @@ def test_where_no_thread_starts_nothing_is_sent_and_the_next_pass_tries_again() 
 # ---- the end
 
 
-@pytest.mark.regression
 @rows("""
     names | becomes
     AB    | not_enough: A removed 0, B kept: stopping

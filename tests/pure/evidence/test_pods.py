@@ -579,7 +579,6 @@ STORIES = {
 }
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 def test_what_an_image_waits_for(story: str) -> None:
     """And when it has waited long enough."""
@@ -596,7 +595,6 @@ def test_without_a_hold_off_no_pod_is_searched_and_two_seconds_are_the_patience(
     assert node.starts.patience_used_up
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("step_seconds", [-DAY, -3600.0, -2.0, 2.0, 3600.0, DAY])
 @pytest.mark.parametrize("part", ["directory/new", "sandbox/new", "first/a"])
 def test_a_step_of_the_wall_clock_hides_no_pod_and_makes_none_new_for_ever(

@@ -3,7 +3,6 @@
 Source of the short forms: https://github.com/distribution/reference (ParseNormalizedNamed).
 """
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,7 +66,6 @@ NAMED = [
 ]
 
 
-@pytest.mark.regression
 @rows("""
     reference                     | found | what
     ID                            | 1     | an id
@@ -156,7 +154,6 @@ named_images = st.lists(
 )
 
 
-@pytest.mark.regression
 @given(named_images, names, digests, st.text(max_size=40) | st.text("abc019/:@.", max_size=30))
 def test_a_digest_is_never_resolved_through_a_tag(
     images: list[Image], name: str, digest: str, text: str
@@ -179,7 +176,6 @@ def test_a_digest_is_never_resolved_through_a_tag(
     assert normalized(f"registry.example/{text}").startswith("registry.example/")
 
 
-@pytest.mark.regression
 @rows("""
     name                            | full
     registry.example/team/app:1     | yes

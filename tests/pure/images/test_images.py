@@ -150,7 +150,6 @@ def test_an_image_is_in_use_by_all_that_a_container_says(references: str, expect
         assert fates(plan(named)) == expected.replace("kubelet", "guard")
 
 
-@pytest.mark.regression
 @rows("""
     references     | answered       | goes                         | in_doubt                   | what
                    |                |                              | app loaded stranded unused | nothing is said
@@ -612,7 +611,6 @@ class Unreadable(MemoryPods):
         """Nothing."""
 
 
-@pytest.mark.regression
 @rows("""
     look_seconds | call_seconds | readable | becomes
     1.1          | 0            | yes      | REMOVED
@@ -631,7 +629,6 @@ def test_what_is_slower_than_a_list_may_be_old_keeps_no_image(
     assert {*node.removed(1.0).values()} == {becomes}
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("uid", ["uid-old", "uid-new"])
 def test_a_container_that_begins_after_the_list_keeps_its_image(uid: str) -> None:
     """The next container of a pod that has run for an hour, as well as the first one of a new
@@ -642,7 +639,6 @@ def test_a_container_that_begins_after_the_list_keeps_its_image(uid: str) -> Non
     assert (removed.pop(1), {*removed.values()}) == (Result.IN_USE, {Result.REMOVED})
 
 
-@pytest.mark.regression
 def test_a_directory_that_is_touched_again_and_again_discards_no_list() -> None:
     """All of its containers are listed: it says nothing, and the list of the plan serves all, which
     is read after that of images: the order that loses no container."""
@@ -655,7 +651,6 @@ def test_a_directory_that_is_touched_again_and_again_discards_no_list() -> None:
     assert calls.index("list_images") < calls.index("list_containers")
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("hold_off_seconds", [0.0, 1.0])
 def test_where_containers_keep_beginning_images_go_by_a_list_of_their_own(
     hold_off_seconds: float,
@@ -669,7 +664,6 @@ def test_where_containers_keep_beginning_images_go_by_a_list_of_their_own(
     assert node.asked() <= 4 * len(removed)
 
 
-@pytest.mark.regression
 def test_a_list_that_is_too_old_by_its_end_is_not_enough() -> None:
     """Where containers keep beginning, and sandboxes take 1.5 s after them: the last look has
     stopped the image often enough, and sees one more that begins meanwhile. It is that of the

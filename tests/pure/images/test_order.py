@@ -426,7 +426,6 @@ def outcome(story: str) -> Iterator[str]:
     yield f"=> a witness was asked {asked} times"
 
 
-@pytest.mark.regression
 def test_what_is_remembered_of_images_is_as_told() -> None:
     """In `records.txt`: each line is a detection or a removal, at so many seconds, and what follows
     from it."""

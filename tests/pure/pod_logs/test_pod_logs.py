@@ -73,7 +73,6 @@ def told(plan: Plan) -> str:
     return f"{'goes' if plan.remove else 'stays'}, {only.reason} ({only.rule})"
 
 
-@pytest.mark.regression
 @rows("""
     name        | pods             | mode          | age  | runtime | expected                          | what
     ns_name_u   | alive            | kubelet guard | 0    | u       | stays, pod_alive (kubelet)        | a pod that the kubelet lists
@@ -180,7 +179,6 @@ def test_a_name_of_full_length_may_end_in_anything(end: str) -> None:
 # ---- names
 
 
-@pytest.mark.regression
 @rows("""
     name                  | container_id | what
     p_ns_app-a1b2c3d4.log | a1b2c3d4     | an id
@@ -411,7 +409,6 @@ def test_a_log_root_that_cannot_be_read_says_so(tree: LogTree) -> None:
     assert tree.symlinks().plan() == Plan()
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("when", ["before the plan", "after the plan", "after the check"])
 def test_a_log_root_that_is_a_symlink_is_not_followed(tree: LogTree, when: str) -> None:
     """Neither for the plan, nor for the check, nor for the removal, although an entry of that name
@@ -429,7 +426,6 @@ def test_a_log_root_that_is_a_symlink_is_not_followed(tree: LogTree, when: str) 
     assert (tree.root / "moved pods" / "ns_p_u" / "app" / "0.log").exists()
 
 
-@pytest.mark.regression
 def test_a_directory_of_links_that_is_a_symlink_is_not_followed(tree: LogTree) -> None:
     """As if it did not exist."""
     verdict, stage = tree.dead(tree.symlinks())

@@ -83,7 +83,6 @@ def hanging(listeners: Listeners) -> Hangs:
     return hangs
 
 
-@pytest.mark.regression
 def test_each_is_told_in_order_on_one_thread_and_one_that_raises_loses_its_own_lines_alone(
     listeners: Listeners,
 ) -> None:
@@ -103,7 +102,6 @@ def test_each_is_told_in_order_on_one_thread_and_one_that_raises_loses_its_own_l
     assert both[0].lost == [f"Raises: {error}" for error in errors]
 
 
-@pytest.mark.regression
 def test_a_listener_that_hangs_delays_nobody_and_what_is_too_much_is_counted(
     listeners: Listeners,
 ) -> None:

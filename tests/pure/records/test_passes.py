@@ -128,7 +128,6 @@ GIVEN: dict[str, dict[str, Any]] = {
 """What a pass came to, by a word of the table."""
 
 
-@pytest.mark.regression
 @rows("""
     removed          | given          | result     | code | reason
     gone             |                | satisfied  | 0    | no threshold is met any more
@@ -208,7 +207,6 @@ def test_a_dry_run_says_whether_what_would_go_is_enough(
         assert with_result(passed, dry_run=True).reason == f"would free {frees}{verdict}"
 
 
-@pytest.mark.regression
 @rows("""
     freed | written | words
     20 30 | 0 0     | 20.0MiB and 30 inodes

@@ -281,7 +281,6 @@ def test_what_cannot_be_saved_leaves_the_old_file(path: Path, tmp_path: Path) ->
         assert "cannot be saved" in file_at(tmp_path / name).save(RECORDS, {})
 
 
-@pytest.mark.regression
 def test_the_file_of_a_cloned_machine_is_not_used_and_then_replaced(path: Path) -> None:
     """Images count as new, one sentence says why, and the next save makes the file this machine's
     own."""
@@ -328,7 +327,6 @@ def test_a_file_of_any_bytes_never_raises(tmp_path: Path, content: bytes) -> Non
         assert "\n" not in loaded.problem
 
 
-@pytest.mark.regression
 def test_a_state_file_that_does_not_answer_is_waited_for_a_second(path: Path) -> None:
     """Its filesystem hangs: the sentence says it, and the caller goes on."""
     let_go = threading.Event()

@@ -106,7 +106,6 @@ def available(seen: SignalObservations) -> dict[str, int]:
 
 
 @given(st.tuples(*[st.integers(0, 2)] * 3), st.integers())
-@pytest.mark.regression
 def test_the_layout_follows_from_which_devices_are_the_same(
     devices: tuple[int, int, int], offset: int
 ) -> None:
@@ -346,7 +345,6 @@ def test_two_paths_on_one_filesystem_have_the_numbers_of_the_later_reading() -> 
     assert (told["nodefs.available"], told["imagefs.available"]) == (5 * GIB, GIB)
 
 
-@pytest.mark.regression
 def test_a_filesystem_that_does_not_answer_for_two_seconds_is_stale_and_no_other_one_is() -> None:
     """Its last numbers stay, with their old time and a reason, as if it could not be read; the
     first question that was not answered counts; with an answer it is fresh again."""
@@ -505,7 +503,6 @@ def notified() -> Notified:
 # ---- readings
 
 
-@pytest.mark.regression
 def test_a_filesystem_that_hangs_costs_one_thread_and_delays_nobody(node: Node) -> None:
     """Whoever asks goes on, and so do the others, up to so many of them; when it answers at last, a
     reading that begins then serves all who have asked meanwhile: it does not get the late
@@ -548,7 +545,6 @@ def test_a_filesystem_that_fails_says_why_and_is_read_again(node: Node) -> None:
     assert len(node.threads[SOUND]) == 1
 
 
-@pytest.mark.regression
 def test_a_filesystem_without_a_thread_is_not_readable_until_there_is_one(tmp_path: Path) -> None:
     """A sentence in place of a defect, and the next reading tries again; threads that were prepared
     are there. What no filesystem has is no reading of 0 bytes."""
@@ -658,7 +654,6 @@ def test_neither_a_reading_nor_the_same_levels_end_or_hasten_the_polls(
     assert not notified.acquire(blocking=False)
 
 
-@pytest.mark.regression
 def test_every_reading_carries_what_was_polled_last(node: Node, notified: Notified) -> None:
     """The last ones, in their order. Whoever reads first takes nothing from the others."""
     node.hold(SOUND)

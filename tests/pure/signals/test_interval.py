@@ -177,7 +177,6 @@ def test_with_one_jump_anywhere_the_rate_is_never_above_the_fastest_of_the_rest(
     assert seen(filled(0.0, [silence] * 3, readings)).rate == 0.0
 
 
-@pytest.mark.regression
 def test_polls_tell_a_jump_from_a_fill_between_two_observations() -> None:
     """Both fell by 100 MiB in the quarter of a second since the last observation; only the polls
     differ. Those within 1 ms of an observation are passed over."""
@@ -193,7 +192,6 @@ def test_polls_tell_a_jump_from_a_fill_between_two_observations() -> None:
     assert filling.fastest == jumped.fastest == 400 * MIB
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("trickle", [0, 4096])
 def test_a_fill_that_has_stopped_is_over_within_seconds(trickle: int) -> None:
     """After 500 MiB/s for 2 s the rate falls as the silence grows; what a log writes meanwhile is

@@ -145,7 +145,6 @@ def test_relief_is_one_line_and_a_normal_event_that_says_how_near_eviction_was()
     expect(EXPECTED / "relief.txt", out.getvalue() + "\n".join(told))
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("as_json", [False, True])
 def test_what_repeats_is_said_once_or_once_a_minute(as_json: bool) -> None:
     """Each new problem of the kubelet and its end once; a pass and what it would remove, what takes
@@ -298,7 +297,6 @@ def saver_of(path: Path, clock: Clock) -> tuple[ImageRecords, ImageRecordsSaver,
     return records, ImageRecordsSaver(records, RecordFile(str(path), clock), log), out
 
 
-@pytest.mark.regression
 def test_records_that_were_not_saved_for_want_of_a_thread_are_saved_later(tmp_path: Path) -> None:
     """A warning meanwhile; the file is there after the next save."""
     path = tmp_path / "state" / "images.json"
@@ -313,7 +311,6 @@ def test_records_that_were_not_saved_for_want_of_a_thread_are_saved_later(tmp_pa
     assert path.exists()
 
 
-@pytest.mark.regression
 def test_what_was_detected_while_records_were_being_saved_is_saved_at_the_end(
     tmp_path: Path,
 ) -> None:

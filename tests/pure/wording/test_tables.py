@@ -128,7 +128,6 @@ def test_the_words_say_whose_mark_is_crossed(
     assert conditions_in_words(conditions.split(), known, why) == words
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("promised", [0, 3])
 def test_the_log_names_the_signals_and_both_amounts(promised: int) -> None:
     """One sentence for our mark, another for the kubelet's, for which what btrfs has promised does
@@ -196,7 +195,6 @@ def test_signals_objects_and_passes_are_shown_in_tables_and_sentences() -> None:
     assert no_effect_sentences((threshold(NODEFS, "10%"),)) == []
 
 
-@pytest.mark.regression
 @rows("""
     available | needed | sentence                                                        | event
     57        | 0      | 57.0MiB < 60.0MiB                                               | below reclaimd's own mark
@@ -320,7 +318,6 @@ def test_thresholds_that_act_later_than_the_kubelet_are_told(
     assert [each[: len(begins)] for each in told] == ([] if late is None else [begins])
 
 
-@pytest.mark.regression
 @rows("""
     text  | margin | reclaim | sentences
     10Gi  | 5Gi    | 2Gi     |

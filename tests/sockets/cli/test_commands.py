@@ -172,7 +172,6 @@ def test_without_grpcio_the_daemon_relieves_and_a_drill_says_what_is_missing(
     assert not (tmp_path / "report").exists()
 
 
-@pytest.mark.regression
 def test_a_reclaim_whose_output_cannot_be_written_relieves(stage: Stage) -> None:
     """By itself or by the daemon: the image is gone, and 74 is not 1, which means pressure."""
     stage.plays()

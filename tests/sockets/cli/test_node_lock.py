@@ -41,7 +41,6 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 @needs_root
-@pytest.mark.regression
 def test_a_local_user_cannot_keep_the_daemon_from_starting(small_node: SmallNode) -> None:
     """He locks every directory that he can open, the kubelet's among them, and
     cannot open that of the lock.
@@ -120,7 +119,6 @@ def test_a_directory_of_another_user_is_refused_with_exit_2(small_node: SmallNod
     )
 
 
-@pytest.mark.regression
 def test_without_an_inode_for_the_lock_the_daemon_goes_on(
     small_node: SmallNode, tmp_path: Path
 ) -> None:
@@ -147,7 +145,6 @@ sys.exit(main())
 
 
 @needs_root
-@pytest.mark.regression
 @rows("""
     command | code | sentence
     run     | 2    | the container runtime's socket DENIED; nothing could be removed
@@ -196,7 +193,6 @@ print(ended.wait(60), reloaded.wait(60))
 """
 
 
-@pytest.mark.regression
 def test_a_signal_that_another_thread_gets_is_not_lost_and_ends_nothing() -> None:
     """SIGTERM, SIGINT and SIGHUP reach the thread that waits for them."""
     command = [sys.executable, "-c", LET_THROUGH]

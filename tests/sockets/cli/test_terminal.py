@@ -149,7 +149,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     small.close()
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize(
     "command", ["top --count 1", "status", "check", "config", "history", "doctor", "plan", "df"]
 )

@@ -67,7 +67,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRoot]:
         yield made
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize(("name", "number"), stories_in("bundle.txt"))
 def test_a_node_without_a_network_from_its_bundle_to_its_purge(
     root: OwnRoot, name: str, number: int

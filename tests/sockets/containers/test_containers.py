@@ -95,7 +95,6 @@ class Story:
                 self.small.runtime.reboot()
 
 
-@pytest.mark.regression
 @rows("""
     pods                                          | beside                           | happens          | removed           | kept                                                    | what
     !web:app+                                     | -                                | -                | -                 | web:app=running web=has_containers                      | it runs
@@ -222,7 +221,6 @@ def test_a_prefix_whose_own_object_has_gone_is_not_sent(make_small_node: SmallNo
     assert small.failpoints.calls["RemoveContainer"] == 0
 
 
-@pytest.mark.regression
 @rows("""
     what      | method           | lie               | result
     short id  | ListPodSandbox   | Distort SHORT_IDS | already_gone
@@ -310,7 +308,6 @@ def populated(small_node: SmallNode) -> Populated:
     return Populated(small_node)
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("damage", [*OF_THE_ROOT, "copied"])
 def test_a_root_that_is_exchanged_after_the_plan_removes_nothing(
     populated: Populated, damage: str
@@ -332,7 +329,6 @@ def test_a_root_that_is_exchanged_after_the_plan_removes_nothing(
     assert reason_of(record, other) == "pod_unknown"
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("how", DISGUISES)
 @pytest.mark.parametrize("booted", [True, False])
 def test_nothing_of_a_pod_goes_while_something_else_is_in_the_place_of_its_directory(
@@ -375,7 +371,6 @@ def listed(pod: Pod, phase: str = "Running") -> dict[str, object]:
     return {"metadata": {"uid": pod.uid, "annotations": annotations}, "status": {"phase": phase}}
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("told", [False, True])
 def test_a_drained_node_keeps_its_remains(small_node: SmallNode, told: bool) -> None:
     """Nothing has a directory any more, which looks as if the directories were not the kubelet's;
@@ -393,7 +388,6 @@ def test_a_drained_node_keeps_its_remains(small_node: SmallNode, told: bool) -> 
     assert (dead in small_node.containers()) is not told
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("damage", OF_THE_ROOT)
 def test_the_kubelets_list_replaces_no_directories(populated: Populated, damage: str) -> None:
     """What it does not list is not gone; what it lists as terminated goes as ever, if directories
@@ -411,7 +405,6 @@ def test_the_kubelets_list_replaces_no_directories(populated: Populated, damage:
 # ---- where it is told
 
 
-@pytest.mark.regression
 def test_a_daemon_tells_it_everywhere_and_takes_it_back(stage: Stage) -> None:
     """After a pass on request. Whether the directories were others before only the daemon knows: a
     command by itself has seen no others."""

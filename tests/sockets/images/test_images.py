@@ -110,7 +110,6 @@ def mounting(small: SmallNode, image: str, pod: Pod | None = None, *, starts: bo
     return container
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("lie", ["", "Pretend", "Fail NOT_FOUND gone"])
 def test_an_image_that_is_mounted_as_a_volume_is_in_use(small_node: SmallNode, lie: str) -> None:
     """Of a container in any state. A status that says nothing unmounts nothing, and is not
@@ -127,7 +126,6 @@ def test_an_image_that_is_mounted_as_a_volume_is_in_use(small_node: SmallNode, l
     assert reason_of(record, volume) == reason_of(record, exited) == "in_use"
 
 
-@pytest.mark.regression
 def test_an_answer_by_tag_to_a_question_for_a_digest_is_no_answer(small_node: SmallNode) -> None:
     """A runtime that strips the digest and finds the tag has not said which image the container
     uses: none goes."""
@@ -148,7 +146,6 @@ def test_an_answer_by_tag_to_a_question_for_a_digest_is_no_answer(small_node: Sm
     assert reason_of(record, own) == "unresolved_image"
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("rules", [CONTAINERD_1_6, CRI_O_1_28], ids=["containerd", "cri-o"])
 def test_an_image_of_which_only_the_list_lost_the_digest_is_asked_for(
     make_small_node: SmallNodeFactory, rules: Rules
@@ -174,7 +171,6 @@ def test_an_image_of_which_only_the_list_lost_the_digest_is_asked_for(
 # ---- what happens beside a pass
 
 
-@pytest.mark.regression
 @rows("""
     happens          | reason        | what
     run              | in_use        | a pod runs it
@@ -239,7 +235,6 @@ def test_images_wait_for_a_pod_that_is_being_made(small_node: SmallNode, sees: s
     assert result_of(record, used) == "in_use"
 
 
-@pytest.mark.regression
 def test_the_kubelet_is_asked_again_before_a_removal(small_node: SmallNode) -> None:
     """The pod is listed while the first of two removals hangs for longer than a list is fresh: the
     second stays, which is an image volume of a pod whose own container is not made."""
@@ -294,7 +289,6 @@ def test_the_sandbox_image_is_kept_and_a_new_pod_starts_after_a_purge(
     small.run(small.run_pod("new"), small.add_image("registry.example/new:1"))
 
 
-@pytest.mark.regression
 def test_the_sandbox_image_is_known_by_what_its_status_says(
     make_small_node: SmallNodeFactory,
 ) -> None:
@@ -309,7 +303,6 @@ def test_the_sandbox_image_is_known_by_what_its_status_says(
     assert reason_of(record, pause) == "sandbox_image"
 
 
-@pytest.mark.regression
 @rows("""
     silence                  | times | pinned | asked | what
     Hang                     |       | yes    | 1     | its shim hangs, and the runtime waits for it
@@ -337,7 +330,6 @@ def test_a_sandbox_that_does_not_answer_does_not_keep_all_images(
 # ---- ages
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("seen", ["by a detection", "by no answer", "when verified", "when parked"])
 def test_an_image_that_comes_again_starts_a_new_age(small_node: SmallNode, seen: str) -> None:
     """Removed and pulled again it has the same id, and must not inherit the age of the old one:
@@ -451,7 +443,6 @@ def swap(small: SmallNode, version: str) -> None:
     small.server.start()
 
 
-@pytest.mark.regression
 @rows("""
     old | new | asked
     1.6 | 2.1 | yes
@@ -483,7 +474,6 @@ def test_an_image_volume_is_kept_when_the_runtime_was_replaced(
     assert reason_of(record, data) == "in_use"
 
 
-@pytest.mark.regression
 @rows("""
     method         | call | changes           | what
     ListImages     | 1    | the version       | lists are read
@@ -585,7 +575,6 @@ class Begins:
         self.image = self._unused[number]
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("call", range(1, CALLS + 1))
 @pytest.mark.parametrize("begin", ["a new pod", "an old pod", "a call of 30 s"])
 def test_what_begins_between_two_calls_of_a_pass_keeps_its_image(

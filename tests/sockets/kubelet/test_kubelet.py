@@ -741,7 +741,6 @@ def configz(document: object) -> bytes:
     return answer(json.dumps(document).encode())
 
 
-@pytest.mark.regression
 def test_the_kubelets_own_word_is_inherited_where_no_file_is_found(tmp_path: Path) -> None:
     """With its thresholds and nothing added: all defaults are in it already."""
     with KubeletServer(configz({"kubeletconfig": TOLD})) as kubelet:
@@ -758,7 +757,6 @@ def test_the_kubelets_own_word_is_inherited_where_no_file_is_found(tmp_path: Pat
     assert list(configuration_warnings(found)) == []
 
 
-@pytest.mark.regression
 def test_it_is_not_asked_where_its_file_is_known_or_is_said_to_be_none(tmp_path: Path) -> None:
     """Nor where it is not asked for its pods."""
     usual = tmp_path / "var/lib/kubelet/config.yaml"
@@ -771,7 +769,6 @@ def test_it_is_not_asked_where_its_file_is_known_or_is_said_to_be_none(tmp_path:
         assert kubelet.requests == []
 
 
-@pytest.mark.regression
 @rows("""
     what           | status | body                                             | why
                    | 401    |                                                  | answered 401 Unauthorized

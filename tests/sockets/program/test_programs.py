@@ -478,7 +478,6 @@ while runs.run(harmless) or children():
 """
 
 
-@pytest.mark.regression
 def test_the_first_process_of_a_container_keeps_no_zombie(tmp_path: Path) -> None:
     """The kernel gives it what a program has left behind: what ended before, what was
     killed, what was of the group.

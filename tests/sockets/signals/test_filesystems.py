@@ -185,7 +185,6 @@ def crowded(make_small_node: SmallNodeFactory) -> SmallNode:
     return node
 
 
-@pytest.mark.regression
 def test_the_plan_says_where_the_bytes_are(crowded: SmallNode) -> None:
     """Every part within half a MiB of what was put there. A deleted file that is open, of which `du`
     finds nothing, is a part, with the process that holds it; in JSON and as a table."""
@@ -236,7 +235,6 @@ def by_use(attributions: Iterable[Attribution]) -> dict[str, float]:
     return shares(to_json(attribution))
 
 
-@pytest.mark.regression
 def test_late_space_is_being_freed_and_nobody_elses(make_small_node: SmallNodeFactory) -> None:
     """The runtime has removed 16 MiB of images and frees them a minute later: the sandbox image does
     not take them."""
@@ -251,7 +249,6 @@ def test_late_space_is_being_freed_and_nobody_elses(make_small_node: SmallNodeFa
     assert found[Use.IMAGES_KEPT] < 1
 
 
-@pytest.mark.regression
 def test_the_bytes_are_told_when_late_space_has_come(make_small_node: SmallNodeFactory) -> None:
     """It comes after the pass: what is used is what is used then, and nothing is being freed any
     more."""
@@ -282,7 +279,6 @@ def test_a_filesystem_that_never_answers_costs_the_limit_and_no_more(tmp_path: P
     assert unseen is None or "not all were looked at in time" not in unseen.sentence
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("how", [Distortion.HUGE_NAMES, Distortion.CONTROL_NAMES], ids=str)
 def test_a_name_of_one_mebibyte_makes_no_line_of_megabytes(
     small_node: SmallNode, how: Distortion

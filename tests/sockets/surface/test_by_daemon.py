@@ -128,7 +128,6 @@ def test_requests_wait_their_turn_and_leave_with_their_clients(desk: Stage) -> N
 # ---- what an operator says keeps it from removing
 
 
-@pytest.mark.regression
 def test_a_file_that_may_be_a_pause_holds_until_it_can_be_read_or_is_ended(stage: Stage) -> None:
     """Neither the daemon nor a command removes anything, and each says why."""
     stage.plays()
@@ -181,7 +180,6 @@ sys.exit(main())
 """
 
 
-@pytest.mark.regression
 def test_a_sighup_during_the_imports_is_remembered(stage: Stage) -> None:
     """A log rotation while the daemon starts: it does not end, and reads its configuration
     again."""

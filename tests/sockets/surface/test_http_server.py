@@ -169,7 +169,6 @@ def test_pages_that_are_asked_for_together_are_made_once() -> None:
     server.stop()
 
 
-@pytest.mark.regression
 def test_a_socket_of_systemd_outlives_the_server() -> None:
     """It listens on when the daemon has stopped: the next start is served on it."""
     with socket.create_server(("127.0.0.1", 0)) as of_systemd:
@@ -211,7 +210,6 @@ def is_probed(address: str) -> bool:
     return False
 
 
-@pytest.mark.regression
 def test_a_daemon_beside_200_hostile_clients_is_live_and_relieves(small_node: SmallNode) -> None:
     """Forty of each kind, that ask for its metrics as far as they ask: probed again and again, it is
     not restarted, and under pressure relieved."""
@@ -284,7 +282,6 @@ def asked(silent: socket.socket) -> int:
     return times
 
 
-@pytest.mark.regression
 def test_a_silent_kubelet_does_not_hold_up_the_pages(small_node: SmallNode) -> None:
     """Its `/healthz` accepts and does not answer, which costs 0.5 s; no page asks it: the daemon is
     held off, alive and not ready, with the reason."""
@@ -399,7 +396,6 @@ def is_answered(served: Served) -> bool:
 # ---- either kind of server
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_socket_answers_beside_200_hostile_clients(served: Served, kind: str) -> None:
     """Whole requests are answered or turned away at once; no client that does not send one is in
@@ -409,7 +405,6 @@ def test_the_socket_answers_beside_200_hostile_clients(served: Served, kind: str
             assert is_answered(served)
 
 
-@pytest.mark.regression
 def test_a_server_answers_while_no_thread_can_be_started(served: Served) -> None:
     """All that it needs was made at its start, and no place is lost."""
     with no_thread_starts():
@@ -417,7 +412,6 @@ def test_a_server_answers_while_no_thread_can_be_started(served: Served) -> None
             assert is_answered(served)
 
 
-@pytest.mark.regression
 def test_a_server_without_a_free_descriptor_answers_one_client_at_a_time(served: Served) -> None:
     """With the one that it keeps for that, again and again, and afterwards."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -492,7 +486,6 @@ def test_a_new_client_takes_the_place_of_the_one_that_has_waited_longest() -> No
     clients.stop()
 
 
-@pytest.mark.regression
 def test_a_server_without_its_threads_is_not_made(path: str) -> None:
     """One sentence, and no socket is left; when threads can be started, it is made."""
     port = free_port()
@@ -550,7 +543,6 @@ def test_garbage_is_answered_with_a_sentence(control: Served, request_: bytes) -
     assert is_answered(control)
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("count", [50, 200])
 def test_each_of_many_clients_at_once_gets_an_answer_or_a_sentence(path: str, count: int) -> None:
     """Every one of them has asked before the first is answered: 24 are answered, the others are told

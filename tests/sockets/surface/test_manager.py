@@ -63,7 +63,6 @@ A_MINUTE = timedelta(seconds=60)
 MET = "Attempting to reclaim ephemeral-storage (ReclaimPressure: below reclaimd's own mark)"
 
 
-@pytest.mark.regression
 def test_pressure_that_nothing_relieves_does_not_spin_and_is_logged_once(
     small_node: SmallNode,
 ) -> None:
@@ -121,7 +120,6 @@ def test_after_its_start_the_daemon_holds_off(stage: Stage) -> None:
     stage.plays()
 
 
-@pytest.mark.regression
 def test_what_is_asked_before_the_loop_runs_waits_for_it(small_node: SmallNode) -> None:
     """The control socket is there first: a client must not do the work of the loop beside it."""
     node = small_node.node()
@@ -242,7 +240,6 @@ def dry_runs(file: str, clients: int) -> Iterator[None]:
             each.join()
 
 
-@pytest.mark.regression
 @rows("""
     method         | clients
     ListImages     | 0
@@ -277,7 +274,6 @@ def test_a_refresh_or_a_dry_run_whose_list_is_slow_holds_no_pass_up(
     assert in_time == [True]
 
 
-@pytest.mark.regression
 def test_a_list_that_hangs_in_a_hurry_is_asked_for_once(small_node: SmallNode) -> None:
     """Functions that plan side by side, and the row after them, have the error of the one
     question."""
@@ -293,7 +289,6 @@ def test_a_list_that_hangs_in_a_hurry_is_asked_for_once(small_node: SmallNode) -
     assert "ListImages failed with DEADLINE_EXCEEDED" in "; ".join(record.errors)
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("asked", range(4))
 def test_what_a_refresh_has_read_when_a_pass_begins_is_not_used(
     small_node: SmallNode, asked: int
@@ -339,7 +334,6 @@ class Asks:
     present = remove
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("fails", [False, True], ids=["is answered", "fails"])
 def test_a_call_is_progress_of_the_stage_that_made_it(small_node: SmallNode, fails: bool) -> None:
     """A stage that hangs is left behind, and health knows of it, however often somebody else asks
@@ -377,7 +371,6 @@ def test_a_call_is_progress_of_the_stage_that_made_it(small_node: SmallNode, fai
     assert progress == [0.0, 10.0]
 
 
-@pytest.mark.regression
 def test_a_pass_that_goes_forward_hides_none_that_is_stuck() -> None:
     """Two passes began 200 s ago; one has just removed something."""
     clock = SteppedClock()

@@ -88,7 +88,6 @@ def test_every_state_is_sent_in_the_format_of_sd_notify() -> None:
     assert len(second.encode()) <= LONGEST_STATUS_BYTES + len("STATUS=")
 
 
-@pytest.mark.regression
 @rows(
     """
     usec     | pid | period

@@ -49,7 +49,6 @@ def lines_of(descriptor: int, until: bytes) -> list[bytes]:
     return data.splitlines()
 
 
-@pytest.mark.regression
 def test_what_nobody_reads_is_dropped_counted_and_told(pipe: tuple[int, int]) -> None:
     """No call waits; once it is read again: the oldest lines, whole and in their order, then one line
     with the number of the dropped, then new ones."""
@@ -72,7 +71,6 @@ def test_what_nobody_reads_is_dropped_counted_and_told(pipe: tuple[int, int]) ->
     assert os.read(pipe[0], 100) == b"<6>new\n"
 
 
-@pytest.mark.regression
 def test_the_end_waits_a_bounded_time_for_a_reader(pipe: tuple[int, int]) -> None:
     """A pipe that is full: `finish` comes back without all lines. A reader that has gone is no
     failure: the lines are counted as dropped, and nothing is raised."""
