@@ -211,6 +211,7 @@ def test_an_identity_may_be_in_the_kubeconfig_or_in_files_beside_it(
                                                             | echo '{' >               | not readable as YAML
                                                             | echo '{}' >              | names no cluster
                                                             | sed -i 's/"server"/"x"/' | no cluster with a server
+                                                            | sed -i 's/"token"/"x"/'  | no user with a token
                                                             | echo 'a: [' >            | not readable as YAML
                                                             | echo '[]' >              | must be a mapping
     {server: "https://"}                                    |                          | not the https address
