@@ -147,8 +147,8 @@ class Decision(NamedTuple):
     """
 
     conditions: frozenset[NodeCondition]
-    thresholds_met: Thresholds
-    acted_on: Threshold | None
-    row: Row
-    layout: FsLayout | None
+    thresholds_met: Thresholds = ()
+    acted_on: Threshold | None = None
+    row: Row = ()
+    layout: FsLayout | None = None
     others: Thresholds = ()

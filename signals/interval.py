@@ -194,8 +194,9 @@ class WatchedLevels(NamedTuple):
             headrooms.append((until_below(poll.available_bytes - of_bytes, poll), fastest_bytes))
         if of_inodes is not None:
             headrooms.append((poll.inodes_free - of_inodes, fastest_inodes))
-        floor = self.floor_seconds * (IDLE_FLOORS if idle else 1)
-        return next_interval(headrooms, floor, self.ceiling_seconds)
+        return next_interval(
+            headrooms, self.floor_seconds * (IDLE_FLOORS if idle else 1), self.ceiling_seconds
+        )
 
 
 class ThresholdNotifier:

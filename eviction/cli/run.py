@@ -164,7 +164,7 @@ def warnings_at_start(node: Node) -> Iterator[str]:
     """What an operator should know before the first pass."""
     if node.dry_run:
         yield NOTHING_IS_REMOVED
-    if paused := node.paused():
+    if paused := node.present.paused():
         yield f"still {paused}"
     yield from configuration_warnings(node.configuration)
     for name, why in node.function_problems():
@@ -204,7 +204,7 @@ def start_control(
         ),
         "reclaim": lambda request: daemon.requests.converse(request, loaded.fingerprint),
         "check": lambda request: check_for_client(
-            request, loaded.fingerprint, node, ahead=daemon.ahead
+            request, loaded.fingerprint, node, ahead=node.world.ahead
         ),
         "reload": lambda _: iter([{"problem": loaded.reload(daemon)}]),
         "pause": lambda request: pause_for_client(request, node, pause_file, log=log),

@@ -131,7 +131,7 @@ class Facts(NamedTuple):
 def facts_of(node: Node) -> Facts:
     """Asks the runtime, the kernel and the daemon."""
     runtime = Runtime()
-    runtime_problem = node.locate() or ""
+    runtime_problem = node.locate()
     observations = node.summary.observe()
     configuration = node.configuration
     daemon_problem, daemon = _ask_daemon(configuration.control_socket)
@@ -227,8 +227,11 @@ def _caches(node: Node) -> tuple[Cache, ...]:
     configuration = node.configuration
     pods = os.path.join(configuration.root_directory, "pods")
     named = [path for entry in configuration.functions for path in entry.caches]
-    limit = TimeLimit(node.disk_survey.workers, node.clock, CACHES_SECONDS)
-    return caches_below((pods, *USUAL_PLACES), named, limit)
+    return caches_below(
+        (pods, *USUAL_PLACES),
+        named,
+        TimeLimit(node.disk_survey.workers, node.clock, CACHES_SECONDS),
+    )
 
 
 def _xfs_hints(*directories: str) -> dict[str, tuple[str, int]]:

@@ -19,7 +19,6 @@ a byte into each block; https://btrfs.readthedocs.io/en/latest/Compression.html.
 
 import os
 from collections.abc import Callable
-from typing import Literal
 
 from eviction.records.json_shapes import LEFT_OUT, Count, LeftOut, Versioned
 from reclaim.functions.ballast import (
@@ -48,7 +47,6 @@ Raises OSError.
 class Ballast(Versioned):
     """The file that is removed when the disk is full: the answer of `reclaimd ballast`."""
 
-    kind: Literal["Ballast"] = "Ballast"
     file: str
     """Its path."""
     size_bytes: Count

@@ -36,7 +36,7 @@ class Read(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """Poll a filesystem, and post a `Crossed` once an observation is due."""
+    """Poll a filesystem, and post a `LookWanted` once an observation is due."""
 
     path: str
     levels: WatchedLevels
@@ -132,10 +132,6 @@ class Sampled(NamedTuple):
     sample: Sample
 
 
-class Crossed(NamedTuple):
-    """A poll says that an observation is due."""
-
-
 class Planned(NamedTuple):
     """A stage has planned, or failed to."""
 
@@ -200,7 +196,7 @@ class WrittenBack(NamedTuple):
 
 
 class LookWanted(NamedTuple):
-    """Somebody wants an observation before the next one is due: inotify, or a command."""
+    """Somebody wants an observation before the next one is due: inotify, a poll, or a command."""
 
     urgent: bool = False
     """At once; otherwise not before the shortest interval has passed."""
@@ -270,24 +266,20 @@ class PauseSet:
     done: Future[int] = field(default_factory=Future)
 
 
-@dataclass(frozen=True)
-class KubeletHealthy:
+class KubeletHealthy(NamedTuple):
     """The kubelet answers on /healthz: it has started its pods again."""
 
 
-@dataclass(frozen=True)
-class Stopping:
+class Stopping(NamedTuple):
     """Nothing new may begin."""
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(NamedTuple):
     """A time that the world has named has come."""
 
 
 Event = (
     Sampled
-    | Crossed
     | Planned
     | Progressed
     | CheckEnded

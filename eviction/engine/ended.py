@@ -18,7 +18,7 @@ def record_of(begun: Pass, running: RunningPass, world: World) -> Pass:
     functions = tuple(results_of(running))
     gained_bytes, gained_inodes = running.gained.gained_since(Usage())
     after = world.observations
-    config = world.manager.config
+    config = world.config
     goal = running.request.until
     if goal is None:
         goal = config.in_layout(after.layout)

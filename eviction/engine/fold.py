@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import assert_never
 
 from eviction.configuration.effective import eviction_config, needing_restart, until_restart
-from eviction.decision.headroom import update_fill_rates, with_needed
+from eviction.decision.headroom import update_fill_rates
 from eviction.engine.effects import (
     CheckEnded,
-    Crossed,
     Ended,
     Event,
     KubeletHealthy,
@@ -54,8 +53,6 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
     match event:
         case Sampled(sample):
             return sampled(world, sample)
-        case Crossed():
-            return world._replace(look_due=now)
         case Planned():
             return planned(world, event)
         case Progressed(pass_id, stage):
@@ -85,8 +82,7 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             return refreshed(world, event)
         case WrittenBack(device):
             last = world.writebacks.get(device, Writeback())
-            took = 0.0 if last.since is None else now - last.since
-            last = Writeback(ended_at=now, took=took)
+            last = Writeback(ended_at=now, took=0.0 if last.since is None else now - last.since)
             return world._replace(writebacks={**world.writebacks, device: last})
         case LookWanted(urgent):
             due = now if urgent else max(world.look_floor, now)
@@ -101,11 +97,12 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             changed = needing_restart(world.configuration, configuration)
             configuration = until_restart(world.configuration, configuration)
             # thresholds that stay keep their state
-            manager = world.manager._replace(config=eviction_config(configuration))
-            world = world._replace(configuration=configuration, manager=manager, look_due=now)
+            world = world._replace(
+                configuration=configuration, config=eviction_config(configuration), look_due=now
+            )
             return world.telling("reconfigured").emitting(Resolve(event.done, changed))
         case PauseSet(seconds, unknown, if_unknown):
-            if not if_unknown or world.pause.unknown(now):
+            if not if_unknown or world.pause_is_unknown():
                 pause = world.pause.ended()
                 if seconds:
                     pause = world.pause.begun(now, seconds, unknown)
@@ -144,14 +141,7 @@ def observed(world: World) -> World:
         wall=world.wall,
         imagefs_problem=world.imagefs_problem,
     )
-    config = world.manager.config
-    observations = with_needed(
-        observations,
-        world.fill_rates,
-        kubelets=config.kubelets_in_layout(observations.layout),
-        lead_seconds=world.lead_seconds,
-    )
-    return world._replace(observations=observations)
+    return world._replace(observations=world.ahead(observations))
 
 
 def sampled(world: World, sample: Sample) -> World:
@@ -163,9 +153,11 @@ def sampled(world: World, sample: Sample) -> World:
         return world
     before = world.observations
     world = observed(world._replace(readings=answered(world.readings, sample)))
-    shortest = world.configuration.poll_floor_seconds
     rates = update_fill_rates(
-        world.fill_rates, world.observations, shortest, incomplete=devices_awaited(world)
+        world.fill_rates,
+        world.observations,
+        world.configuration.poll_floor_seconds,
+        incomplete=devices_awaited(world),
     )
     world = world._replace(fill_rates=rates)
     if world.look is not None:
@@ -257,8 +249,9 @@ def removal_ended(world: World, claim: Claim, outcome: Outcome) -> World:
     if not claim.dry_run and claim.sent_at is not None:
         world = world._replace(removal_ended_at=world.now)
         if outcome.result is Result.REMOVED and outcome.verdict.size_bytes:
-            durations = (*world.durations, outcome.duration_seconds)[-REMEMBERED:]
-            world = world._replace(durations=durations)
+            world = world._replace(
+                durations=(*world.durations, outcome.duration_seconds)[-REMEMBERED:]
+            )
     if not claim.awaited:
         return world.telling("parked_ended", outcome)
     return with_outcome(world, claim, outcome)
@@ -302,9 +295,11 @@ def located(world: World, problem: str, pods_problem: str | None) -> World:
     waited = world.now - (world.now if asking.locating_since is None else asking.locating_since)
     in_vain = known and waited >= LATE_SECONDS
     soon = not in_vain and (problem or world.pressed)
-    due = world.now + (RETRY_SECONDS if soon else SELDOM_SECONDS)
     asking = asking._replace(
-        locating_since=None, overdue_told=False, problem=problem, locate_due=due
+        locating_since=None,
+        overdue_told=False,
+        problem=problem,
+        locate_due=world.now + (RETRY_SECONDS if soon else SELDOM_SECONDS),
     )
     world = world._replace(asking=asking, imagefs_problem=problem or world.imagefs_problem)
     return world.telling("runtime_asked", problem or None, pods_problem)

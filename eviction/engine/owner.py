@@ -19,7 +19,6 @@ from typing import NamedTuple, Protocol, TypeVar
 from eviction.engine.effects import (
     Check,
     CheckEnded,
-    Crossed,
     Effect,
     Ended,
     Event,
@@ -27,6 +26,7 @@ from eviction.engine.effects import (
     Locate,
     Located,
     Looked,
+    LookWanted,
     Plan,
     Planned,
     Read,
@@ -111,7 +111,7 @@ class Owner:
         self._thread: threading.Thread | None = None
         self._over = False  # whether nobody turns any more
         # one object, by which a sampler knows equal levels
-        self._crossed = lambda: self.post(Crossed())
+        self._crossed = lambda: self.post(LookWanted(urgent=True))
         self.began_at = self.due_at = self.clock.monotonic()
         """When its next turn is due at the latest; while it turns, since when (monotonic seconds).
         """
@@ -151,9 +151,8 @@ class Owner:
         """What follows from workers that hang, in a sentence; empty unless
         something has waited long for one.
         """
-        now = self.clock.monotonic()
-        seconds = 0.0 if self._waiting_since is None else now - self._waiting_since
-        if seconds < SLOW_SECONDS:
+        since = self._waiting_since
+        if since is None or (seconds := self.clock.monotonic() - since) < SLOW_SECONDS:
             return ""
         return (
             f"all {self._at_work} threads for calls of the runtime are at work, and what is next"

@@ -142,7 +142,7 @@ class Disk(NamedTuple):
 
 def goal_of(running: RunningPass, function: str, world: World) -> Goal:
     """The thresholds that the function can relieve; or what was asked for in their place."""
-    thresholds, waits = world.manager.config.goal(function, world.observations)
+    thresholds, waits = world.config.goal(function, world.observations)
     waits = waits and not running.request.every_function
     if running.request.until is not None and not waits:
         thresholds = running.request.until
@@ -166,8 +166,9 @@ def disk_of(running: RunningPass, world: World, *, promised_bytes: int = 0) -> D
         # by the present fill rate or the one at the beginning, whichever is faster,
         # because freed bytes hide a fill
         rates = faster(running.begun_rates, world.fill_rates)
-        kubelets = world.manager.config.kubelets_in_layout(seen.layout)
-        seconds_left = urgency(goal.thresholds, seen, rates, kubelets=kubelets)
+        seconds_left = urgency(
+            goal.thresholds, seen, rates, kubelets=world.config.kubelets_in_layout(seen.layout)
+        )
     promised = Counter(running.assumed)
     promised[world.functions[running.function].frees] += promised_bytes
     relieved = not goal.met(with_promised(seen, promised))
@@ -257,8 +258,9 @@ def with_promised(
     for signal, seen in signals.items():
         if seen.filesystem is not None and not signal.counts_inodes:
             promised_here = by_device[seen.filesystem.device_id]
-            available = min(seen.available + promised_here, max(seen.available, seen.capacity))
-            signals[signal] = seen._replace(available=available)
+            signals[signal] = seen._replace(
+                available=min(seen.available + promised_here, max(seen.available, seen.capacity))
+            )
     return observations._replace(signals=signals)
 
 
@@ -306,7 +308,7 @@ def brake(running: RunningPass, world: World) -> Reason | None:
         return None
     if running.configuration is not world.configuration:
         return Reason.RECONFIGURED
-    paused = world.pause.left_seconds(world.now) > 0 and world.pause.count != running.pause_count
+    paused = world.pause_left_seconds() > 0 and world.pause.count != running.pause_count
     return Reason.PAUSED if paused else None
 
 
@@ -483,8 +485,10 @@ def ask_plans(running: RunningPass, stages: tuple[StageId, ...], world: World) -
     for stage in stages:
         run = StageRun(stage, world.now, world.now)
         if stage in world.hanging:
-            error = cannot_plan(stage, "an earlier reading has not been answered yet")
-            run = run._replace(plan=NO_PLAN, error=error)
+            run = run._replace(
+                plan=NO_PLAN,
+                error=cannot_plan(stage, "an earlier reading has not been answered yet"),
+            )
         else:
             asked.append(Plan(running.id, stage))
         current.append(run)

@@ -17,11 +17,9 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import takewhile
+from itertools import starmap, takewhile
 from operator import itemgetter
 
-from eviction.configuration.effective import poll_policy
-from eviction.decision.headroom import levels_to_watch, nearing, nothing_fills, observation_interval
 from eviction.decision.synchronize import synchronize
 from eviction.decision.thresholds import is_coming
 from eviction.engine.effects import (
@@ -130,7 +128,7 @@ def next_deadline(world: World) -> float:
         elif world.claims_of(running):
             due.append(world.now + TICK_SECONDS)
     if world.on_its_own and not world.stopping:
-        due += [loop.due for loop in world.periodic]
+        due += [loop.due for loop in world.periodic.values()]
         asking = world.asking
         if world.configuration.has_runtime and not asking.overdue_told:
             since = asking.locating_since
@@ -172,8 +170,11 @@ def plans_in_time(world: World) -> World:
     for running in world.passes.values():
         for run in running.current:
             if run.plan is None and world.now >= run.progress_at + HANGS_SECONDS:
-                error = cannot_plan(run.id, f"it did not answer within {HANGS_SECONDS:g} s")
-                given_up = run._replace(plan=NO_PLAN, error=error, planned_at=world.now)
+                given_up = run._replace(
+                    plan=NO_PLAN,
+                    error=cannot_plan(run.id, f"it did not answer within {HANGS_SECONDS:g} s"),
+                    planned_at=world.now,
+                )
                 world = world.with_pass(world.passes[running.id].with_stage(given_up))
                 world = world._replace(hanging=world.hanging | {run.id})
     return world
@@ -190,8 +191,9 @@ def judged(world: World) -> World:
         try:
             world = judged_claim(world, claim, claim.checked)
         except Exception as defect:  # noqa: BLE001 # a defect in one pass sends nothing, and does not end all relief
-            failed = Outcome(claim.verdict, Result.FAILED, in_words(defect))
-            world = removal_ended(world, claim, failed)
+            world = removal_ended(
+                world, claim, Outcome(claim.verdict, Result.FAILED, in_words(defect))
+            )
     return world
 
 
@@ -424,8 +426,9 @@ def looked(world: World) -> World:
         if world.now < world.look_due:
             return world
         awaited = unasked(world, sorted(world.paths.distinct()))
-        look = Look(world.now, frozenset(awaited))
-        world = reads(world, awaited)._replace(look=look, look_due=NEVER)
+        world = reads(world, awaited)._replace(
+            look=Look(world.now, frozenset(awaited)), look_due=NEVER
+        )
     assert world.look is not None
     if world.look.awaited and world.now < look_ends_at(world.look, world):
         return world
@@ -445,7 +448,7 @@ def decided(world: World) -> World:
     if world.observations.time < world.now:  # else the last answer was just taken in
         world = observed(world)
     observations = world.observations._replace(polls={})
-    manager, decision = synchronize(world.manager, observations, world.now)
+    manager, decision = synchronize(world.config, world.manager, observations)
     world = world.emitting(Looked())
     world = world.telling("observed", observations, decision)
     trigger = Trigger.WATCH if world.look_is_wanted else Trigger.INTERVAL
@@ -482,7 +485,7 @@ def begun_where_due(world: World, trigger: Trigger) -> World:
             world = world.telling("takes_long", what_of(running), stalled)
     others = [
         decision._replace(
-            acted_on=threshold, row=world.manager.config.row(threshold.signal, world.observations)
+            acted_on=threshold, row=world.config.row(threshold.signal, world.observations)
         )
         for threshold in decision.others
     ]
@@ -494,19 +497,17 @@ def begun_where_due(world: World, trigger: Trigger) -> World:
 def next_look_set(world: World, wanted_at: float) -> World:
     """The next look is due; sooner if one was wanted meanwhile. Close to a mark, samplers poll."""
     # half the time in which a mark could be reached
-    halfway = observation_interval(
-        marks_to_watch(world),
-        world.observations,
-        world.fill_rates,
-        policy=poll_policy(world.configuration),
-    )
+    halfway = world.outlook.interval(marks_to_watch(world))
     seconds, why = next_look(world, halfway)
     due = world.now + seconds
     if wanted_at < due:
         due = wanted_at
         why = LookWhy.WANTED
-    floor = world.now + world.configuration.poll_floor_seconds
-    world = world._replace(look_due=due, look_why=why, look_floor=floor)
+    world = world._replace(
+        look_due=due,
+        look_why=why,
+        look_floor=world.now + world.configuration.poll_floor_seconds,
+    )
     return world.emitting(*polls(world, halfway))
 
 
@@ -586,14 +587,14 @@ def next_look(world: World, halfway: float) -> tuple[float, LookWhy]:
 
     Close to a mark the samplers poll in between (`polls`).
     """
-    policy = poll_policy(world.configuration)
+    configuration = world.configuration
     decision = world.decision
     if any(running.measures for running in world.removing()):
         return TICK_SECONDS, LookWhy.RELIEVING
     if pass_is_due(world):
-        return policy.floor_seconds, LookWhy.TO_RELIEVE
+        return configuration.poll_floor_seconds, LookWhy.TO_RELIEVE
     if decision.acted_on is None:
-        due = [(policy.ceiling_seconds, LookWhy.NO_MARK_NEAR)]
+        due = [(configuration.poll_ceiling_seconds, LookWhy.NO_MARK_NEAR)]
         # in a grace period, or the layout is not known, or there is no newer reading
         if decision.thresholds_met:
             due.append((TICK_SECONDS, LookWhy.NOT_YET))
@@ -614,20 +615,17 @@ def polls(world: World, halfway: float) -> list[Watch]:
     longest, _ = longest_near_a_mark(world)
     if pass_is_due(world) or halfway >= longest:
         return []
-    thresholds = marks_to_watch(world)
-    policy = poll_policy(world.configuration)
-    levels = levels_to_watch(thresholds, world.observations, world.fill_rates, policy=policy)
-    return [Watch(path, level) for path, level in levels.items()]
+    return list(starmap(Watch, world.outlook.levels_to_watch(marks_to_watch(world)).items()))
 
 
 def marks_to_watch(world: World) -> Thresholds:
     """The thresholds in force, and the kubelet's."""
-    return world.manager.config.marks_to_watch(world.observations.layout)
+    return world.config.marks_to_watch(world.observations.layout)
 
 
 def longest_near_a_mark(world: World) -> tuple[float, LookWhy]:
     """The longest interval where polls look in between, and why."""
-    if nothing_fills(world.fill_rates, poll_policy(world.configuration)):
+    if world.outlook.nothing_fills():
         return RETRY_SECONDS, LookWhy.NOTHING_FILLS
     return TICK_SECONDS, LookWhy.POLLED
 
@@ -670,14 +668,14 @@ def wanted_begun(world: World) -> World:
 
 def periodic_begun(world: World) -> World:
     """The passes of the kubelet's periodic loops, where they are due."""
-    for loop in world.periodic:
+    for loop in world.periodic.values():
         if world.now < loop.due:
             continue
         if world.held_off():
             world = with_loop(world, loop._replace(due=world.now + RETRY_SECONDS))
             continue
         request = Request(row=(FUNCTIONS[loop.what],), extent=Extent.ALL)
-        decision = world.decision._replace(acted_on=None, row=(), layout=None)
+        decision = Decision(world.decision.conditions, world.decision.thresholds_met)
         world = with_loop(world, loop._replace(due=NEVER))  # until the pass has ended
         world, running = new_pass(world, Trigger.PERIODIC, request, decision=decision)
         world = begun(world, running._replace(lane=loop.what))
@@ -713,16 +711,10 @@ def written_back(world: World) -> World:
     on XFS, where an fsync does not wait for what others wrote, but for this."""
     if world.removes_nothing or world.look is not None:  # the look may show something else
         return world
-    headrooms = nearing(
-        world.manager.config.in_layout(world.observations.layout),
-        world.observations,
-        world.fill_rates,
-        seconds=NEAR_SECONDS,
-        policy=poll_policy(world.configuration),
-    )
+    thresholds = world.config.in_layout(world.observations.layout)
     near = {
         headroom.filesystem.device_id: headroom
-        for headroom in headrooms
+        for headroom in world.outlook.nearing(thresholds, NEAR_SECONDS)
         if headroom.filesystem.type != "xfs"
     }
     # those of other filesystems are forgotten once they have ended

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from eviction.configuration.effective import Configuration, eviction_config
-from eviction.decision.headroom import FillRates
-from eviction.decision.synchronize import ManagerState
+from eviction.decision.headroom import FillRates, Outlook, with_needed
+from eviction.decision.synchronize import EvictionConfig, ManagerState
 from eviction.decision.thresholds import raise_pressure
 from eviction.engine.effects import Effect, PassWanted, Request, Tell
 from eviction.records.passes import PeriodicLoop, Trigger
@@ -47,6 +47,9 @@ EMPTY: Mapping[Any, Any] = MappingProxyType({})
 LaneName = int | str | None
 """What one pass at a time has: a device; or which dry run or periodic loop it is."""
 
+Loops = Mapping[LaneName, PeriodicLoop]
+"""By what they collect."""
+
 
 # ---- what holds removals back
 
@@ -63,14 +66,6 @@ class Pause:
     count: int = 0
     """How many were begun."""
 
-    def left_seconds(self, now: float) -> float:
-        """How much longer it lasts; 0 without one."""
-        return max(self.until - now, 0.0)
-
-    def unknown(self, now: float) -> bool:
-        """Whether it lasts only because it is not known whether one is in force."""
-        return bool(self.because_unknown) and now < self.until
-
     def begun(self, now: float, seconds: float, unknown: str = "") -> Pause:
         """The pause that begins now; it replaces an earlier one."""
         return Pause(now + min(seconds, LONGEST_PAUSE_SECONDS), unknown, self.count + 1)
@@ -78,23 +73,6 @@ class Pause:
     def ended(self) -> Pause:
         """There is none any more."""
         return replace(self, until=FOREVER_AGO, because_unknown="")
-
-    def until_in_words(self, now: float, wall: float) -> str:
-        """When it ends, as a time of day; empty without one."""
-        left = self.left_seconds(now)
-        if left <= 0:
-            return ""
-        return datetime.fromtimestamp(wall + left, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    def why(self, now: float, wall: float) -> str:
-        """Why nothing may be removed, in a sentence; empty if it may."""
-        until = self.until_in_words(now, wall)
-        because = ""
-        if not until:
-            return ""
-        if self.because_unknown:
-            because = f", as whether a pause is in force is not known: {self.because_unknown}"
-        return f"paused until {until}{because} (reclaimd resume ends it)"
 
 
 # ---- a pass that runs
@@ -317,6 +295,8 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
     wall: float
     configuration: Configuration
     functions: FunctionTable
+    config: EvictionConfig
+    """The part of the configuration that decisions use."""
     manager: ManagerState
     paths: FilesystemPaths
     observations: SignalObservations
@@ -365,7 +345,7 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
     look_is_wanted: bool = False
     """Whether the next look was asked for, and not due by itself."""
     asking: Asking = Asking()
-    periodic: tuple[PeriodicLoop, ...] = ()
+    periodic: Loops = EMPTY
     effects: tuple[Effect, ...] = ()
     """What follows, and was not handed out yet."""
     ids_begin: str = ""
@@ -392,6 +372,27 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         return min(max(known, waited, written.lasts(self.now)), URGENT_PATIENCE_SECONDS)
 
     @property
+    def outlook(self) -> Outlook:
+        """How soon a mark could be reached."""
+        configuration = self.configuration
+        return Outlook(
+            self.observations,
+            self.fill_rates,
+            configuration.poll_floor_seconds,
+            ceiling_seconds=configuration.poll_ceiling_seconds,
+            assumed_fill_rate=configuration.assumed_fill_rate,
+        )
+
+    def ahead(self, observations: SignalObservations) -> SignalObservations:
+        """The observations with what is needed for what is coming, as it fills now."""
+        return with_needed(
+            observations,
+            self.fill_rates,
+            kubelets=self.config.kubelets_in_layout(observations.layout),
+            lead_seconds=self.lead_seconds,
+        )
+
+    @property
     def under_pressure(self) -> bool:
         """Whether ReclaimPressure is reported."""
         return NodeCondition.RECLAIM_PRESSURE in self.decision.conditions
@@ -403,13 +404,36 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         """
         return raise_pressure(self.decision.thresholds_met)
 
+    def pause_left_seconds(self) -> float:
+        """How much longer an operator's pause lasts; 0 without one."""
+        return max(self.pause.until - self.now, 0.0)
+
+    def pause_is_unknown(self) -> bool:
+        """Whether it lasts only because it is not known whether one is in force."""
+        return bool(self.pause.because_unknown) and self.now < self.pause.until
+
+    def pause_ends(self) -> str:
+        """When it ends, as a time of day; empty without one."""
+        left = self.pause_left_seconds()
+        if left <= 0:
+            return ""
+        return datetime.fromtimestamp(self.wall + left, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def paused(self) -> str:
+        """Why nothing may be removed because of an operator, in a sentence; empty if it may."""
+        until = self.pause_ends()
+        unknown = self.pause.because_unknown
+        because = f", as whether a pause is in force is not known: {unknown}" if unknown else ""
+        return f"paused until {until}{because} (reclaimd resume ends it)" if until else ""
+
     def held_off(self) -> str:
         """Why no pass may begin by itself, in a sentence; empty if one may."""
-        if paused := self.pause.why(self.now, self.wall):
+        if paused := self.paused():
             return paused
         left = self.hold_off_until - self.now
-        asked = self.configuration.kubelet_healthz is not None
-        return held_off_sentence(left, asked=asked) if left > 0 else ""
+        if left <= 0:
+            return ""
+        return held_off_sentence(left, asked=self.configuration.kubelet_healthz is not None)
 
     def lane(self, name: LaneName) -> Lane:
         """What is remembered of a filesystem."""
@@ -466,7 +490,7 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         return tuple(
             name
             for name in self.functions
-            if name in self.manager.config.functions
+            if name in self.config.functions
             and self.functions[name].frees in self.observations.filesystems
         )
 
@@ -485,10 +509,11 @@ def first_world(
         wall=wall,
         configuration=configuration,
         functions=functions,
-        manager=ManagerState(eviction_config(configuration)),
+        config=eviction_config(configuration),
+        manager=ManagerState(),
         paths=paths,
         observations=SignalObservations({}, None, now, wall_time=wall),
-        decision=Decision(frozenset(), (), None, row=(), layout=None),
+        decision=Decision(frozenset()),
         look_due=NEVER,
     )
 

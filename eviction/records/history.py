@@ -141,8 +141,11 @@ def encoded(document: Json) -> list[bytes]:
             return [record]
     if len(removals) > 1:
         half = len(removals) // 2
-        of_pass = document.get("pass", document.get("id"))
-        further = {"kind": "removals", "time": document["time"], "pass": of_pass}
+        further = {
+            "kind": "removals",
+            "time": document["time"],
+            "pass": document.get("pass", document.get("id")),
+        }
         return [
             *encoded({**document, "removals": removals[:half]}),
             *encoded({**further, "removals": removals[half:]}),

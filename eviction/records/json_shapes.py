@@ -78,12 +78,18 @@ class Document:
 
 
 class Versioned(Document):
-    """A document with a version and a kind."""
+    """A document with a version and a kind: the name of its class, unless it says otherwise."""
 
     apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
     """The version of this format. Fields may be added to it."""
-    kind: str
+    kind: str = ""
     """What the document is."""
+
+    def __init_subclass__(cls) -> None:
+        if "kind" not in cls.__annotations__:
+            cls.kind = cls.__name__.removesuffix("Json")
+            cls.__annotations__["kind"] = cast("Any", Literal)[cls.kind]
+        super().__init_subclass__()
 
 
 def to_json(record: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.records.attribution import Attribution
+from eviction.records.json_shapes import Document
 from eviction.types import Decision, Row, Threshold, Thresholds
 from reclaim.types import BRAKES, NO_GAIN, Amounts, Outcomes, Reason, ReclaimResult, Result
 from signals.quantity import counted, format_bytes
@@ -56,8 +57,7 @@ class PassResult(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True)
-class Timings:
+class Timings(Document):
     """Where the time of a pass went."""
 
     detect_seconds: float = 0.0
@@ -95,7 +95,7 @@ class Pass:
     written_meanwhile: Amounts = NO_GAIN
     result: PassResult = PassResult.IDLE
     reason: str = ""
-    timings: Timings = Timings()
+    timings: Timings = Timings()  # noqa: RUF009 # a frozen one
     after: SignalObservations | None = None
     still_met: Thresholds = ()
     attributions: tuple[Attribution, ...] = ()

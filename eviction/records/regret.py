@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from eviction.records.json_shapes import Count, Document, Seconds, Versioned
 from eviction.types import Json
@@ -80,7 +79,6 @@ class RegretJson(SumsJson, Versioned):
     """What removals have cost, of images and of units of caches: the answer of `reclaimd history
     --regret`."""
 
-    kind: Literal["Regret"] = "Regret"
     images: list[ImageRegretJson]
     """That of which the most bytes came back first."""
 

@@ -127,9 +127,12 @@ def records_from_json(text: bytes, now: Moment) -> Loaded:
             return saved.monotonic - age
         return now.monotonic - min(age, max(now.wall - time, 0.0))
 
-    images = _converted(document.images, monotonic)
-    gone = _converted(document.gone, monotonic)
-    return Loaded(images, gone, saved=clocks if same_boot else None, at=saved.wall)
+    return Loaded(
+        _converted(document.images, monotonic),
+        _converted(document.gone, monotonic),
+        saved=clocks if same_boot else None,
+        at=saved.wall,
+    )
 
 
 def _checked(time: float) -> float:

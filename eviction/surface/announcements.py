@@ -82,12 +82,15 @@ class Announcements:
             if condition in decision.conditions:
                 met = decision.thresholds_met
                 if condition is NodeCondition.DISK_PRESSURE:
-                    config = self._node.world.manager.config
+                    config = self._node.world.config
                     met = kubelets_met(
                         config.kubelets_in_layout(observations.layout), usable(observations.signals)
                     )
-                sentence = explain.condition_begins(condition, met, observations)
-                self.log.warning(sentence, condition=str(condition), status=True)
+                self.log.warning(
+                    explain.condition_begins(condition, met, observations),
+                    condition=str(condition),
+                    status=True,
+                )
                 continue
             if condition is NodeCondition.RECLAIM_PRESSURE:
                 self._reclaiming.clear()
@@ -107,10 +110,10 @@ class Announcements:
 
     def takes_long(self, what: str, seconds: float) -> None:
         """A pass has made no progress for this long."""
-        sentence = (
-            f"{what}: no call was answered and nothing has ended for {format_duration(seconds)}"
+        self._throttled_log.warn(
+            f"{what}: no call was answered and nothing has ended for {format_duration(seconds)}",
+            key=f"slow {what}",
         )
-        self._throttled_log.warn(sentence, key=f"slow {what}")
 
     def reconfigured(self) -> None:
         """Another configuration has come into force."""
@@ -125,16 +128,18 @@ class Announcements:
 
     def listener_failed(self, listener: str, error: BaseException) -> None:
         """Lines, numbers or records of it are missing."""
-        sentence = f"{listener} has lost an event: {type(error).__name__}: {error}"
-        self._throttled_log.warn(sentence, key=f"failed {listener}")
+        self._throttled_log.warn(
+            f"{listener} has lost an event: {type(error).__name__}: {error}",
+            key=f"failed {listener}",
+        )
 
     def events_dropped(self, count: int) -> None:
         """Log, metrics and history are incomplete."""
-        sentence = (
+        self._throttled_log.warn(
             f"{counted(count, 'event')} since the start went unnoticed, as too many waited to be"
-            " told"
+            " told",
+            key="events dropped",
         )
-        self._throttled_log.warn(sentence, key="events dropped")
 
     def not_begun(self, why: str) -> None:
         """Instead of a pass."""
@@ -188,8 +193,9 @@ class Announcements:
                 self.log.in_text(f"would remove {planned}", **{"pass": record.id})
         self._pods_compared()
         if record.trigger is not Trigger.REQUEST:  # a command measures by itself
-            told = partial(self._node.listeners.tell, "attributed")
-            self._node.disk_survey.explain_later(record, told)
+            self._node.disk_survey.explain_later(
+                record, partial(self._node.listeners.tell, "attributed")
+            )
 
     def parked(self, outcome: Outcome) -> None:
         """A pass continues without waiting for this removal."""
@@ -234,9 +240,9 @@ class Announcements:
         pressed = {threshold.signal.filesystem for threshold in record.still_met}
         for attribution in record.attributions:
             if pressed.intersection(attribution.filesystems):
-                fields = {"pass": record.id, "attribution": to_json(attribution)}
                 self.log.warning(
-                    f"why it was not enough: {attribution_sentence(attribution)}", **fields
+                    f"why it was not enough: {attribution_sentence(attribution)}",
+                    **{"pass": record.id, "attribution": to_json(attribution)},
                 )
 
     def collection_ended(
@@ -251,11 +257,13 @@ class Announcements:
             level = Level.INFO if loop.failed else Level.DEBUG
             self.log.event(level, f"{collection} succeeded{' again' if loop.failed else ''}")
         elif loop.what == CONTAINER:
-            failed = f"{collection} failed: {result.error}"
-            self._event(GCEvent(EventReason.CONTAINER_GC_FAILED, failed))
+            self._event(
+                GCEvent(EventReason.CONTAINER_GC_FAILED, f"{collection} failed: {result.error}")
+            )
         elif loop.failed:
-            again = f"{collection} failed again: {result.error}"
-            self._event(GCEvent(EventReason.IMAGE_GC_FAILED, again))
+            self._event(
+                GCEvent(EventReason.IMAGE_GC_FAILED, f"{collection} failed again: {result.error}")
+            )
         else:
             self.log.error(
                 f"{collection} failed once; statistics may not be there yet: {result.error}"

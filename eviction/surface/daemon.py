@@ -4,10 +4,10 @@ asked of it, and its end.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from eviction.configuration.effective import Configuration
-from eviction.decision.headroom import FillRates, headroom_seconds, with_needed
+from eviction.decision.headroom import FillRates, headroom_seconds
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.engine.step import stalled_seconds, what_of
 from eviction.records.json_shapes import (
@@ -107,7 +107,6 @@ class FunctionTotalJson(Document):
 class Status(Versioned):
     """What the daemon sees and does: the answer of `reclaimd status`."""
 
-    kind: Literal["Status"] = "Status"
     configuration: dict[str, list[list[object]]] = field(default_factory=dict)
     """The fingerprint of the configuration: its files with time and size, its flags and
     environment. The same configuration has the same fingerprint."""
@@ -358,16 +357,6 @@ class Daemon:
         looked_at = node.world.looked_at if node.world.looks else node.owner.began_at
         return node.clock.monotonic() - looked_at
 
-    def ahead(self, observations: SignalObservations) -> SignalObservations:
-        """The observations with what is needed at the rates of the last look."""
-        world = self.node.world
-        return with_needed(
-            observations,
-            world.fill_rates,
-            kubelets=world.manager.config.kubelets_in_layout(observations.layout),
-            lead_seconds=world.lead_seconds,
-        )
-
     def status(self) -> NodeStatus:
         """What the daemon sees and does, as of the last observation."""
         node = self.node
@@ -392,7 +381,7 @@ class Daemon:
                 *filter(None, (node.owner.occupied(),)),
             ],
             dry_run=node.dry_run,
-            held_off=node.held_off(),
+            held_off=node.present.held_off() or None,
             pause_left_seconds=node.pause_left_seconds(),
             doing=self.doing(),
             stalled_seconds=self.stalled_seconds(),
@@ -403,13 +392,13 @@ class Daemon:
             paused_for_seconds=max(paused_until - now, 0.0),
             lead_seconds=world.lead_seconds(),
             conditions=conditions,
-            disk_pressure=disk_pressure(conditions, world.manager.config.kubelets),
+            disk_pressure=disk_pressure(conditions, world.config.kubelets),
             layout=seen.layout,
             observations=observations_json(seen),
             thresholds=threshold_statuses(thresholds, seen, world.fill_rates),
             ladder=ladder(
                 thresholds,
-                world.manager.config.kubelets_in_layout(seen.layout),
+                world.config.kubelets_in_layout(seen.layout),
                 None,
                 observations=seen.signals,
             ),

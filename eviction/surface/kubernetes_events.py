@@ -74,8 +74,12 @@ def counted(event: GCEvent, known: Event | None, node_name: str, *, wall: float)
         "firstTimestamp": now,
         "count": 0,
     }
-    latest = {"message": event.message[:LONGEST_MESSAGE], "lastTimestamp": now}
-    return {**before, **latest, "count": before["count"] + 1}
+    return {
+        **before,
+        "message": event.message[:LONGEST_MESSAGE],
+        "lastTimestamp": now,
+        "count": before["count"] + 1,
+    }
 
 
 class EventRecorder(Backlog):
@@ -98,8 +102,9 @@ class EventRecorder(Backlog):
 
     def warned(self, event: GCEvent) -> None:
         """Counts an event, and has it written. Takes microseconds."""
-        known = self._events.get(event.reason)
-        changed = counted(event, known, self._node_name, wall=self._clock.wall())
+        changed = counted(
+            event, self._events.get(event.reason), self._node_name, wall=self._clock.wall()
+        )
         self._events = {**self._events, event.reason: changed}
         self.put(self.write_due)
 

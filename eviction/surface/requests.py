@@ -110,18 +110,19 @@ def read_options(given: Fields, signals: Sequence[Signal] = KUBELET_SIGNALS) -> 
             raise WrongOption(f"{flag}: {error}") from None
         if signal.endswith(AVAILABLE) and (mark.value.quantity or LEAST_BYTES) < LEAST_BYTES:
             raise WrongOption(f"{flag}: must be a percentage or at least 1Mi, but it was {until!r}")
-    read = {**given, "signal": signal, "until": mark}
-    return answers.read_options(ReclaimOptions, "reclaim", read)
+    return answers.read_options(
+        ReclaimOptions, "reclaim", {**given, "signal": signal, "until": mark}
+    )
 
 
 def respond(
     options: ReclaimOptions,
     node: Node,
-    problem: str | None = None,
+    problem: str = "",
     *,
     wanted: Callable[[PassWanted], None] = lambda _: None,
 ) -> Answer:
-    """Looks at the node and runs the request. `problem`: why the runtime cannot be reached, None
+    """Looks at the node and runs the request. `problem`: why the runtime cannot be reached; empty
     if it can. `wanted`: told of the pass that it waits for."""
     observations, decision = node.look()
     unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
@@ -130,11 +131,11 @@ def respond(
     room = _room(options, node, observations)
     if room is not None and not room.missing:
         return _nothing_to_do(options, node, observations, room=room)
-    if problem is not None:
+    if problem:
         return Answer(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
     if options.room and room is None:
         return Answer(EXIT_READING, unavailable or f"{options.signal} cannot be read")
-    request = request_of(options, observations, decision, config=node.world.manager.config)
+    request = request_of(options, observations, decision, config=node.world.config)
     if request is None and decision.acted_on is None:
         if unreadable(observations, node.thresholds(observations.layout)):
             return Answer(EXIT_READING, unavailable)
@@ -230,8 +231,9 @@ def request_of(
         extent = Extent.ENOUGH
     elif options.until is None and options.signal not in met:
         extent = Extent.ALL  # there is no mark at which to stop
-    row = config.row(options.signal, observations)
-    return Request(row, None if until is None else (until,), extent)
+    return Request(
+        config.row(options.signal, observations), None if until is None else (until,), extent
+    )
 
 
 def exit_code(record: Pass) -> int:
@@ -246,7 +248,7 @@ def exit_code(record: Pass) -> int:
 def _held_off(node: Node) -> Answer | None:
     """Why nothing may be removed: a pause of the daemon, or a recent boot."""
     configuration = node.configuration
-    paused = node.paused()
+    paused = node.present.paused()
     why = paused or held_off_since_boot(
         configuration.hold_off_seconds, configuration.kubelet_healthz
     )

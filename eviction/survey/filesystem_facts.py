@@ -8,10 +8,9 @@ kernel's `Documentation/admin-guide/xfs.rst` (allocsize), `fs/xfs/libxfs/xfs_bma
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from eviction.records.json_shapes import Count, RoleName
+from eviction.records.json_shapes import Count, Document, RoleName
 from signals.mounts import Mount
 from signals.quantity import format_bytes
 from signals.types import FilesystemRole, SignalObservations
@@ -78,12 +77,13 @@ def traits_of(mount: Mount) -> Traits:
             "speculative preallocation takes allocsize behind a growing file, and frees it later",
             *jumps[1:],
         )
-    options = tuple(option for option in mount.options if option.partition("=")[0] in names)
-    return traits._replace(jumps=jumps, options=options)
+    return traits._replace(
+        jumps=jumps,
+        options=tuple(option for option in mount.options if option.partition("=")[0] in names),
+    )
 
 
-@dataclass(frozen=True)
-class FilesystemFacts:
+class FilesystemFacts(Document):
     """What a filesystem of the signals is."""
 
     path: str
@@ -144,15 +144,14 @@ def filesystem_facts(
         mount = found or Mount("", "", identity.type, source=identity.device, options=())
         traits = traits_of(mount)
         facts.append(
-            FilesystemFacts(
-                path=identity.path,
+            FilesystemFacts.of(
+                mount,
+                identity,
+                traits,
                 filesystems=roles,
-                type=mount.type,
                 device=mount.source,
                 reserve=max(stats.free_bytes - stats.available_bytes, 0),
                 options=None if found is None else traits.options,
-                jumps=traits.jumps,
-                note=traits.note,
                 quota=project_quota_sentence(mount, observations, roles),
             )
         )

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from eviction.configuration.effective import Configuration, load
 from eviction.engine.effects import (
     Check,
-    Crossed,
     Effect,
     Event,
     Forget,
     Locate,
     Located,
     Looked,
+    LookWanted,
     Plan,
     Read,
     Refresh,
@@ -117,7 +117,9 @@ class Sampler:
 
     def watch(self, levels: WatchedLevels) -> None:
         if self._notifier is None or self._notifier.levels != levels:
-            self._notifier = ThresholdNotifier(levels, lambda: self._daemon.post(Crossed()))
+            self._notifier = ThresholdNotifier(
+                levels, lambda: self._daemon.post(LookWanted(urgent=True))
+            )
             self._poll_at(self._notifier, self._daemon.clock.now)
 
     def _poll_at(self, notifier: ThresholdNotifier, time: float) -> None:
@@ -197,7 +199,7 @@ class Daemon:
             look_due=now,
             hold_off_until=now + configuration.hold_off_seconds,
             pause=Pause(paused_until, count=1) if paused_until > now else Pause(),
-            periodic=loops(now, images=images) if configuration.periodic_gc else (),
+            periodic=loops(now, images=images) if configuration.periodic_gc else {},
             ids_begin="5eed00",
         )
         self.stages = Stages(lambda: self.world, self._context, clock)

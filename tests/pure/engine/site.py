@@ -9,10 +9,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from eviction.decision.synchronize import ManagerState
 from eviction.engine.effects import (
     Check,
-    Crossed,
     Effect,
     Event,
     KubeletHealthy,
@@ -80,7 +78,7 @@ WRONG = ("silent", "unlike", "mute", "waits", "gone", "refused", "stuck", "fails
 EVENTS: Mapping[str, Event] = {
     "stop": Stopping(),
     "healthy": KubeletHealthy(),
-    "crossed": Crossed(),
+    "crossed": LookWanted(urgent=True),
     "look-wanted": LookWanted(),
 }
 
@@ -402,8 +400,7 @@ class Site:
                 self.request["dry_run"] = True
             case ["kubelet"]:  # its mark is known, 1 MiB below the daemon's
                 kubelets = (threshold(Signal.NODEFS_AVAILABLE, "479Mi"),)
-                config = self.engine.world.manager.config._replace(kubelets=kubelets)
-                self.change(manager=ManagerState(config))
+                self.change(config=self.engine.world.config._replace(kubelets=kubelets))
             case ["apart"]:  # the kubelet's directory is on a disk of its own
                 self.disks["/node"] = Disk(self.clock, DEVICE + 1)
             case ["program"]:  # of ten minutes, for which a command has asked

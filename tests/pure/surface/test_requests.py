@@ -445,7 +445,7 @@ def test_a_pause_that_is_ended_does_not_come_back(node: Host) -> None:
         resumed.join()
         assert interrupted or resume() == ""
         assert [*node.path.parent.iterdir()] == []
-        assert node.started()[0].paused() == ""
+        assert node.started()[0].present.paused() == ""
 
 
 @pytest.mark.parametrize("text", [b"", b"{", KEPT[:-9], b"x" * 1_000_000])
@@ -453,14 +453,14 @@ def test_what_lies_in_its_place_may_be_a_pause_until_the_next_one(node: Host, te
     """Nothing is removed, for a day at most; it is left alone until somebody begins a pause."""
     node.put(text)
     (pause, file), (forgotten, _) = node.started(), node.started()
-    assert "as whether a pause is in force is not known" in pause.paused()
+    assert "as whether a pause is in force is not known" in pause.present.paused()
     assert (pause.pause_left_seconds(), node.path.read_bytes()) == (LONGEST, text)
     pause.pause(600.0)
     assert file.keep(pause.pause_left_seconds) == ""
     assert node.started()[0].pause_left_seconds() == pause.pause_left_seconds() == 600.0
     node.path.write_bytes(text)
     node.clock.step(LONGEST)
-    assert forgotten.paused() == ""
+    assert forgotten.present.paused() == ""
 
 
 @rows("""
@@ -478,14 +478,14 @@ def test_what_others_may_have_put_there_may_be_a_pause(
     node.put(KEPT)
     subprocess.run(["sh", "-ec", commands], cwd=node.path.parent, check=True)
     pause, other = node.started()[0], node.started()[0]
-    assert pause.pause_is_unknown()
+    assert pause.present.pause_is_unknown()
     assert other.pause_left_seconds() == LONGEST
     pause.pause(0.0)
-    assert pause.paused() == ""
+    assert pause.present.paused() == ""
     node.path.parent.rename(tmp_path / "away")
-    assert came_true(lambda: not other.pause_is_unknown())
+    assert came_true(lambda: not other.present.pause_is_unknown())
     said = f"{node.path} can be read again: there is no pause"
-    assert (other.paused(), node.told) == ("", [said])
+    assert (other.present.paused(), node.told) == ("", [said])
 
 
 def test_a_pause_that_can_be_read_again_lasts_as_long_as_it_says(node: Host) -> None:
@@ -498,4 +498,4 @@ def test_a_pause_that_can_be_read_again_lasts_as_long_as_it_says(node: Host) -> 
     assert pause.pause_left_seconds() == LONGEST - 240.0
     node.put(pause_json(600.0, since))
     assert came_true(lambda: pause.pause_left_seconds() == 360.0 and bool(node.told))
-    assert node.told == [f"{node.path} can be read again: {begun.paused()}"]
+    assert node.told == [f"{node.path} can be read again: {begun.present.paused()}"]

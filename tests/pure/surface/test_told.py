@@ -428,7 +428,11 @@ def outcome(
 
 def done(*functions: ReclaimResult, **fields: Any) -> Pass:
     """A pass that was enough, with these results."""
-    usual = {"observations": SEEN, "result": PassResult.SATISFIED, "timings": Timings(0.02)}
+    usual = {
+        "observations": SEEN,
+        "result": PassResult.SATISFIED,
+        "timings": Timings(detect_seconds=0.02),
+    }
     return a_pass(*functions, met=LOW, **{**usual, **fields})
 
 
