@@ -152,3 +152,8 @@ class Decision(NamedTuple):
     row: Row = ()
     layout: FsLayout | None = None
     others: Thresholds = ()
+
+    @property
+    def signal(self) -> Signal | None:
+        """Of the threshold to act on."""
+        return None if self.acted_on is None else self.acted_on.signal

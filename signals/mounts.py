@@ -8,10 +8,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 MOUNTS = "/proc/self/mountinfo"
-Entry = TypeVar("Entry")
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 

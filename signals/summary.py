@@ -75,11 +75,6 @@ def answered(readings: PublishedReadings, sample: Sample) -> PublishedReadings:
     return {**readings, sample.path: Published(last, sample.problem)}
 
 
-def kept(readings: PublishedReadings, paths: Iterable[str]) -> PublishedReadings:
-    """Those of these paths."""
-    return {path: readings[path] for path in paths if path in readings}
-
-
 def observations_of(
     paths: FilesystemPaths,
     readings: PublishedReadings,
@@ -213,7 +208,7 @@ def signals_of(
         numbers[inodes_free] = (stats.inodes_free, stats.inodes_total)
     return {
         signal: SignalObservation(
-            signal, left, total, time=stats.time, stale=stale, filesystem=identity
+            signal, left, total, time=stats.time, filesystem=identity, stale=stale
         )
         for signal, (left, total) in numbers.items()
     }

@@ -58,10 +58,10 @@ class Headroom(NamedTuple):
 def _headrooms(
     thresholds: Iterable[Threshold], observations: SignalObservations
 ) -> Iterator[Headroom]:
-    """Of the thresholds whose signal was read on a filesystem."""
+    """Of the thresholds whose signal was read."""
     for threshold in thresholds:
         seen = observations.signals.get(threshold.signal)
-        if seen is not None and seen.filesystem is not None:
+        if seen is not None:
             yield Headroom(
                 threshold,
                 seen.filesystem,
@@ -228,16 +228,18 @@ def urgency(
     Below the kubelet's mark it is the time until nothing is left.
     """
     limits = _next_marks(_headrooms(kubelets, observations))
-    seconds = (
-        _seconds_left(
-            headroom,
-            limits.get(headroom.amount, 0),
-            fill_rates.get(headroom.amount),
-            stats=observations.filesystems[headroom.threshold.signal.filesystem][1],
-        )
-        for headroom in _headrooms(thresholds, observations)
-    )
-    return min(seconds, default=NEVER)
+    soonest = NEVER
+    for headroom in _headrooms(thresholds, observations):
+        signal = headroom.threshold.signal
+        fill = fill_rates.get(headroom.amount)
+        if signal.counts_inodes or fill is None or fill.rate <= 0:
+            continue
+        _, stats = observations.filesystems[signal.filesystem]
+        left = max(headroom.available - limits.get(headroom.amount, 0), 0)
+        if left < stats.step_bytes:
+            left = 0  # the next step goes beyond it; until then nothing falls
+        soonest = min(soonest, (stats.preallocated_bytes + left) / fill.rate)
+    return soonest
 
 
 def headroom_seconds(
@@ -270,7 +272,7 @@ def with_needed(
     limits = _next_marks(_headrooms(hard, observations))
     signals = dict(observations.signals)
     for signal, seen in observations.signals.items():
-        if seen.filesystem is None or signal.counts_inodes:
+        if signal.counts_inodes:
             continue
         _, stats = observations.filesystems[signal.filesystem]
         amount = (seen.filesystem.device_id, False)
@@ -289,18 +291,6 @@ def coming_bytes(stats: FsStats, fill: FillRate | None, lead_seconds: float) -> 
     if stats.preallocated_bytes < rate * STEP_SECONDS:
         return max(written, stats.step_bytes)
     return max(written - stats.preallocated_bytes, 0)
-
-
-def _seconds_left(
-    headroom: Headroom, limit: int, fill: FillRate | None, *, stats: FsStats
-) -> float:
-    """Until the amount reaches its limit, if it is filled on as it is now."""
-    if headroom.threshold.signal.counts_inodes or fill is None or fill.rate <= 0:
-        return NEVER
-    left = max(headroom.available - limit, 0)
-    if left < stats.step_bytes:
-        left = 0  # the next step goes beyond it; until then nothing falls
-    return (stats.preallocated_bytes + left) / fill.rate
 
 
 def faster(before: FillRates, now: FillRates) -> FillRates:

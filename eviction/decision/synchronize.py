@@ -12,7 +12,7 @@ from typing import NamedTuple
 from eviction.decision import thresholds as rules
 from eviction.decision.reclaim_table import BUILT_IN, NO_ROWS, Rows, entries_of, row
 from eviction.types import Decision, NodeCondition, Row, Threshold, Thresholds
-from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
+from signals.types import FsLayout, Signal, SignalObservation, SignalObservations, order_of
 
 
 class EvictionConfig(NamedTuple):
@@ -127,7 +127,7 @@ def synchronize(
     if not usable:
         return state, Decision(state.conditions, layout=observations.layout)
     in_force = config.in_layout(observations.layout)
-    met = rules.thresholds_met(in_force, usable, enforce_min_reclaim=False)
+    met = rules.thresholds_met(in_force, usable)
     # a reload may have removed some
     still_in_force = [threshold for threshold in state.met if threshold in in_force]
     unresolved = rules.thresholds_met(still_in_force, usable, enforce_min_reclaim=True)
@@ -141,8 +141,11 @@ def synchronize(
     first_observed = {threshold: state.first_observed_at.get(threshold, now) for threshold in met}
     pressure_at = now if rules.raise_pressure(met) else state.pressure_last_observed_at
     served = rules.thresholds_met_grace_period(first_observed, now)
-    fresh = rules.thresholds_updated_stats(served, usable, state.last_observations)
-    ranked = _ranked(rules.by_priority(fresh, usable), config, observations)
+    ranked = _ranked(
+        rules.thresholds_updated_stats(served, usable, state.last_observations),
+        config,
+        observations,
+    )
     chosen = next(iter(ranked), None)
     decision = Decision(
         conditions=rules.node_conditions(
@@ -176,10 +179,11 @@ def synchronize(
 def _ranked(
     thresholds: Thresholds, config: EvictionConfig, observations: SignalObservations
 ) -> Thresholds:
-    """In order of choice: those with a non-empty row first.
+    """In order of choice: those with a non-empty row first, as pressure that no function relieves
+    (on a filesystem of the kubelet's own) must not delay pressure that one does; then the largest
+    deficit relative to the mark, then by signal, hard before soft.
 
-    None of the kubelet's while the layout is unknown. Pressure that no function relieves (on a
-    filesystem of the kubelet's own) must not delay pressure that one does.
+    None of the kubelet's while the layout is unknown.
     """
     relievable = [
         threshold
@@ -187,5 +191,13 @@ def _ranked(
         if observations.layout is not None or not threshold.signal.filesystem.kubelets
     ]
     return tuple(
-        sorted(relievable, key=lambda threshold: not config.row(threshold.signal, observations))
+        sorted(
+            relievable,
+            key=lambda threshold: (
+                not config.row(threshold.signal, observations),
+                -rules.deficit(threshold, observations.signals),
+                order_of(threshold.signal),
+                threshold.grace_seconds,
+            ),
+        )
     )

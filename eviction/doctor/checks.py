@@ -70,7 +70,7 @@ def pressure(facts: Facts) -> Findings:
     config = eviction_config(facts.configuration)
     kubelets = config.kubelets_in_layout(facts.observations.layout)
     crossed = {threshold.signal for threshold in kubelets_met(kubelets, signals)}
-    for threshold in thresholds_met(facts.thresholds, signals, enforce_min_reclaim=False):
+    for threshold in thresholds_met(facts.thresholds, signals):
         seen = against_its_mark(threshold, facts.observations)
         if config.kubelets is not None:
             below = "below" if threshold.signal in crossed else "not below"

@@ -37,12 +37,6 @@ MODE = 0o600
 # types of filesystems where the blocks of a file are not what unlinking it frees
 UNPROVED = ("btrfs", "bcachefs")
 
-Allocate = Callable[[int, int, int], None]
-"""Allocates bytes of an open file (descriptor, offset, length), as `os.posix_fallocate` does.
-
-Raises OSError.
-"""
-
 
 class Ballast(Versioned):
     """The file that is removed when the disk is full: the answer of `reclaimd ballast`."""
@@ -122,12 +116,13 @@ def create_ballast(
     mark_bytes: int = 0,
     abandoned: Callable[[], bool] = lambda: False,
     *,
-    allocate: Allocate = os.posix_fallocate,
+    allocate: Callable[[int, int, int], None] = os.posix_fallocate,
 ) -> tuple[Ballast, bool]:
     """The complete ballast, and whether it was created now.
 
     `mark_bytes`: the highest mark of the filesystem. `abandoned`: called before it gets its name;
-    true if the file is no longer wanted.
+    true if the file is no longer wanted. `allocate`: allocates bytes of an open file (descriptor,
+    offset, length); raises OSError.
 
     Raises BallastRefused, with nothing left behind, if something else is there, space is short, the
     filesystem does not allocate the bytes, or the file was abandoned.

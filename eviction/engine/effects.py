@@ -5,12 +5,13 @@ event; a worker that hangs is an event that does not come. Everything else that 
 the node is an event, too.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from eviction.configuration.effective import Configuration
+from eviction.records.passes import Pass, Trigger
+from eviction.types import Decision, Extent, Row, Thresholds
 from reclaim import types
 from reclaim.function import Ready
 from reclaim.removals import Checked, Claim, ClaimId, StageId
@@ -18,13 +19,7 @@ from reclaim.types import Outcome
 from signals.filesystems import FilesystemPaths
 from signals.interval import WatchedLevels
 from signals.samplers import Sample
-
-if TYPE_CHECKING:
-    from eviction.configuration.effective import Configuration
-    from eviction.records.passes import Pass, Trigger
-    from eviction.types import Decision, Extent, Row, Thresholds
-    from signals.types import Signal, SignalObservations
-
+from signals.types import Signal, SignalObservations
 
 # ---- what is handed out
 
@@ -176,8 +171,6 @@ class Located(NamedTuple):
     paths: FilesystemPaths | None
     """None: as before."""
     problem: str = ""
-    pods_problem: str | None = None
-    """Why the kubelet has not listed its pods."""
 
 
 class Refreshed(NamedTuple):
@@ -186,7 +179,6 @@ class Refreshed(NamedTuple):
     problem: str = ""
     given_up: bool = False
     """Something more urgent came, or it took too long."""
-    pods_problem: str | None = None
 
 
 class WrittenBack(NamedTuple):
@@ -270,12 +262,8 @@ class KubeletHealthy(NamedTuple):
     """The kubelet answers on /healthz: it has started its pods again."""
 
 
-class Stopping(NamedTuple):
-    """Nothing new may begin."""
-
-
 class Tick(NamedTuple):
-    """A time that the world has named has come."""
+    """A time that the world has named has come, or something else than events has changed."""
 
 
 Event = (
@@ -293,6 +281,5 @@ Event = (
     | Reconfigured
     | PauseSet
     | KubeletHealthy
-    | Stopping
     | Tick
 )

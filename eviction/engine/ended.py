@@ -27,7 +27,6 @@ def record_of(begun: Pass, running: RunningPass, world: World) -> Pass:
         functions=functions,
         measured=Amounts(max(gained_bytes, 0), max(gained_inodes, 0)),
         written_meanwhile=Amounts(max(-gained_bytes, 0), max(-gained_inodes, 0)),
-        after=after,
         foreseen=with_promised(after, running.assumed),
         still_met=thresholds_met(goal, after.signals, enforce_min_reclaim=True),
         timings=Timings(

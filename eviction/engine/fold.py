@@ -23,7 +23,6 @@ from eviction.engine.effects import (
     Refreshed,
     Resolve,
     Sampled,
-    Stopping,
     Tick,
     Withdrawn,
     WrittenBack,
@@ -43,7 +42,7 @@ from reclaim.removals import Claim, StageId, sent_claims
 from reclaim.types import Outcome, Result, Usage
 from signals.clock import LATE_SECONDS
 from signals.samplers import Sample
-from signals.summary import answered, kept, observations_of
+from signals.summary import answered, observations_of
 from signals.types import SignalObservations
 
 
@@ -68,10 +67,15 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
         case Ended(claim_id, outcome):
             claim = world.removals.get(claim_id)
             return world if claim is None else removal_ended(world, claim, outcome)
-        case Located(paths, problem, pods_problem):
-            world = located(world, problem, pods_problem)
+        case Located(paths, problem):
+            world = located(world, problem)
             if paths is not None and paths != world.paths:
-                readings = kept(world.readings, paths.distinct())
+                distinct = paths.distinct()
+                readings = {
+                    path: published
+                    for path, published in world.readings.items()
+                    if path in distinct
+                }
                 look = world.look
                 if look is not None:  # nothing that is read elsewhere from now on is waited for
                     look = look._replace(awaited=look.awaited & readings.keys())
@@ -110,8 +114,6 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             return world.emitting(Resolve(event.done, len(sent_claims(world.removals))))
         case KubeletHealthy():
             return world._replace(hold_off_until=FOREVER_AGO, look_due=now)
-        case Stopping():
-            return world._replace(stopping=True)
         case Tick():
             return world
         case _:
@@ -286,13 +288,13 @@ def with_outcome(world: World, claim: Claim, outcome: Outcome) -> World:
 # ---- what the runtime is asked from time to time
 
 
-def located(world: World, problem: str, pods_problem: str | None) -> World:
+def located(world: World, problem: str) -> World:
     """The runtime has said where its images are, or not. While a threshold is met, every second, as
     nothing can be relieved in the wrong place; after waiting for an answer in vain, a minute later;
     while nothing is known yet, every second."""
     asking = world.asking
     known = world.paths.imagefs is not None
-    waited = world.now - (world.now if asking.locating_since is None else asking.locating_since)
+    waited = world.now - (asking.locating_since or world.now)
     in_vain = known and waited >= LATE_SECONDS
     soon = not in_vain and (problem or world.pressed)
     asking = asking._replace(
@@ -302,7 +304,7 @@ def located(world: World, problem: str, pods_problem: str | None) -> World:
         locate_due=world.now + (RETRY_SECONDS if soon else SELDOM_SECONDS),
     )
     world = world._replace(asking=asking, imagefs_problem=problem or world.imagefs_problem)
-    return world.telling("runtime_asked", problem or None, pods_problem)
+    return world.telling("runtime_asked", problem)
 
 
 def refreshed(world: World, event: Refreshed) -> World:
@@ -313,5 +315,5 @@ def refreshed(world: World, event: Refreshed) -> World:
     world = world._replace(asking=world.asking._replace(refreshing_since=None, refresh_due=due))
     if event.given_up:
         return world
-    world = world.telling("runtime_asked", event.problem or None, event.pods_problem)
+    world = world.telling("runtime_asked", event.problem)
     return world if event.problem or world.under_pressure else world.telling("detected")

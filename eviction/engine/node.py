@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from typing import NamedTuple, Unpack, assert_never, cast
+from typing import Any, NamedTuple, assert_never, cast
 
 from eviction.configuration.effective import Configuration
 from eviction.configuration.file import FunctionEntry, FunctionKind
@@ -40,7 +40,7 @@ from eviction.engine.effects import (
 from eviction.engine.owner import Job, Owner
 from eviction.engine.periodic import loops
 from eviction.engine.stages import Stages
-from eviction.engine.view import NodeView, ViewOptions
+from eviction.engine.view import NodeView
 from eviction.engine.world import SELDOM_SECONDS, Loops, World, first_world
 from eviction.records.listener import Listeners
 from eviction.records.passes import Pass, Trigger
@@ -85,7 +85,7 @@ class CannotPrepare(EvictionError):
 class Node(NodeView):
     """One node. The constructor does no I/O.
 
-    `functions`: those of the node; None: as configured.
+    `functions`: those of the node; None: as configured. `options`: as of `NodeView`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Node(NodeView):
         stopping: threading.Event | None = None,
         records: ImageRecords | None = None,
         functions: FunctionTable | None = None,
-        **options: Unpack[ViewOptions],
+        **options: Any,
     ):
         super().__init__(configuration, **options)
         clock = self.clock
@@ -247,7 +247,7 @@ class Node(NodeView):
 
     def _located(self) -> Located:
         problem = super().locate()  # which fills the summary
-        return Located(self.summary.paths, problem, self.pods_problem)
+        return Located(self.summary.paths, problem)
 
     def look(self) -> tuple[SignalObservations, Decision]:
         """Observes the node and decides."""
@@ -341,10 +341,9 @@ class Node(NodeView):
                         self.owner.workers.run(self.shadow)
                 return located
             case Refresh():
-                refreshed = self.detection.refresh(
+                return self.detection.refresh(
                     lambda: self.world.asks_the_runtime() or self.stopping.is_set()
                 )
-                return refreshed._replace(pods_problem=self.pods_problem)
             case WriteBack(path, device, coming_bytes):
                 write_back(path, coming_bytes)
                 return WrittenBack(device)
@@ -429,13 +428,15 @@ class Node(NodeView):
     @property
     def threads_not_started(self) -> int:
         """How many times a thread could not be started."""
-        pools = (
-            self.owner.workers,
-            self.sampler_threads,
-            self.directory_threads,
-            self.disk_survey.workers,
+        return sum(
+            pool.not_started
+            for pool in (
+                self.owner.workers,
+                self.sampler_threads,
+                self.directory_threads,
+                self.disk_survey.workers,
+            )
         )
-        return sum(pool.not_started for pool in pools)
 
     # the form of a CallObserver
     def _called(self, call: str, seconds: float, failed: bool) -> None:

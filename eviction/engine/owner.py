@@ -35,7 +35,6 @@ from eviction.engine.effects import (
     Resolve,
     Sampled,
     Send,
-    Stopping,
     Tell,
     Tick,
     Watch,
@@ -123,7 +122,7 @@ class Owner:
     def stop(self) -> None:
         """Nothing new begins from now on."""
         self.stopping.set()
-        self.post(Stopping())
+        self.post(Tick())  # which takes that in
 
     def ask(self, event: Event, answer: Future[Answered]) -> Answered:
         """Posts an event and waits for its answer. Raises what the answer raises."""
@@ -259,14 +258,8 @@ class Owner:
         with suppress(queue.Empty):
             while True:
                 taken.append(self._events.get_nowait())
-        events = list[Event]()
-        for event in taken:
-            if isinstance(event, Answer):
-                self._at_work -= 1
-                events.append(event.event)
-            else:
-                events.append(event)
-        return events
+        self._at_work -= sum(isinstance(event, Answer) for event in taken)
+        return [event.event if isinstance(event, Answer) else event for event in taken]
 
     def _sampled(self, sample: Sample) -> None:
         try:

@@ -198,7 +198,7 @@ def last_read(running: RunningPass, function: str, world: World) -> dict[str, fl
     paths = set[str]()
     for threshold in goal_of(running, function, world).thresholds:
         observation = seen.signals.get(threshold.signal)
-        if observation is not None and observation.filesystem is not None:
+        if observation is not None:
             paths.add(observation.filesystem.path)
     frees = world.functions[function].frees
     if frees in seen.filesystems:
@@ -256,7 +256,7 @@ def with_promised(
             by_device[observations.filesystems[role][0].device_id] += promised_bytes
     signals = dict(observations.signals)
     for signal, seen in signals.items():
-        if seen.filesystem is not None and not signal.counts_inodes:
+        if not signal.counts_inodes:
             promised_here = by_device[seen.filesystem.device_id]
             signals[signal] = seen._replace(
                 available=min(seen.available + promised_here, max(seen.available, seen.capacity))
@@ -269,8 +269,14 @@ def pressure_of(running: RunningPass, world: World) -> Pressure:
     what is written while a program runs."""
     acted_on = running.decision.acted_on if running.request.row is None else None
     if acted_on is None:
-        goals = (goal_of(running, function, world).thresholds for function in running.row)
-        acted_on = next((threshold for goal in goals for threshold in goal), None)
+        acted_on = next(
+            (
+                threshold
+                for function in running.row
+                for threshold in goal_of(running, function, world).thresholds
+            ),
+            None,
+        )
     if acted_on is None:
         return Pressure(pass_id=running.id)
     signal = acted_on.signal
@@ -279,15 +285,13 @@ def pressure_of(running: RunningPass, world: World) -> Pressure:
         return Pressure(signal=str(signal), pass_id=running.id)
     needed = max(acted_on.mark_with_min_reclaim(observation.capacity), observation.needed)
     missing = max(needed - observation.available, 0)
-    place = ""
-    if (filesystem := observation.filesystem) is not None:
-        place = filesystem.mount_point or filesystem.path
-        fill = world.fill_rates.get((filesystem.device_id, signal.counts_inodes))
-        if missing and fill is not None:
-            missing += int(fill.rate * RUN_SECONDS)
+    filesystem = observation.filesystem
+    fill = world.fill_rates.get((filesystem.device_id, signal.counts_inodes))
+    if missing and fill is not None:
+        missing += int(fill.rate * RUN_SECONDS)
     return Pressure(
         signal=str(signal),
-        filesystem=place,
+        filesystem=filesystem.mount_point or filesystem.path,
         available=observation.available,
         mark=acted_on.mark(observation.capacity),
         missing_bytes=0 if signal.counts_inodes else missing,
@@ -438,8 +442,8 @@ def claimed(
     assert verdict is not None
     stage = stage._replace(taken=stage.taken + 1)
     if any(claim.verdict.id == verdict.id for claim in world.under_way()):
-        kept = (*stage.kept, Outcome(verdict.kept(Reason.BEING_REMOVED)))
-        return running.with_stage(stage._replace(kept=kept)), None
+        left_out = stage._replace(kept=(*stage.kept, Outcome(verdict.kept(Reason.BEING_REMOVED))))
+        return running.with_stage(left_out), None
     claim = Claim(running.id, stage.id, verdict, claimed_at=world.now, dry_run=running.dry_run)
     return running.with_stage(stage._replace(begun=stage.begun + 1)), claim
 
@@ -605,7 +609,7 @@ def reached(running: RunningPass, world: World) -> bool:
     if running.trigger is not Trigger.LEAD or acts_on is None:
         return True
     seen = world.observations.signals
-    return bool(thresholds_met((acts_on,), seen, enforce_min_reclaim=False, ahead=False))
+    return bool(thresholds_met((acts_on,), seen, ahead=False))
 
 
 def settled(running: RunningPass) -> bool:

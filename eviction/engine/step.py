@@ -216,8 +216,12 @@ def judged_claim(world: World, claim: Claim, checked: Checked) -> World:
         world = world.with_claim(claim)
     assert running is not None
     # what may have been mounted over it meanwhile, or be enough by now
-    since = max(claim.ready_since, running.measure_after)
-    unread = unread_since(running, claim.stage.function, world, since=since)
+    unread = unread_since(
+        running,
+        claim.stage.function,
+        world,
+        since=max(claim.ready_since, running.measure_after),
+    )
     if unread:
         return reads(world, unread)
     if another_goes_first(claim, running, world):
@@ -327,8 +331,9 @@ def reads(world: World, paths: Iterable[str]) -> World:
 
 def begun(world: World, running: RunningPass) -> World:
     """The pass begins: another row of its filesystem may wait for it from now on."""
-    lane = world.lane(running.lane)._replace(another_waits=False)
-    world = world.with_lane(running.lane, lane).with_pass(running)
+    world = world.with_lane(
+        running.lane, world.lane(running.lane)._replace(another_waits=False)
+    ).with_pass(running)
     if isinstance(running.lane, int) and not running.dry_run:
         world = world._replace(booked_to={running.lane: running.id, **world.booked_to})
     return advanced(world, running)
@@ -366,6 +371,7 @@ def ended(world: World, running: RunningPass) -> World:
         running.trigger,
         observations=running.observations,
         decision=running.decision,
+        after=world.observations,
         row=running.row,
     )
     try:
@@ -374,7 +380,8 @@ def ended(world: World, running: RunningPass) -> World:
         problem = in_words(defect)
         failed = tuple(ReclaimResult(name, error=problem) for name in running.row[:1])
         record = replace(record, functions=failed, result=PassResult.FAILED, reason=problem)
-    passes = {other.id: other for other in world.passes.values() if other.id != running.id}
+    passes = dict(world.passes)
+    del passes[running.id]
     world = world._replace(passes=passes)
     booked_to = {}
     for device, holder in world.booked_to.items():
@@ -480,7 +487,7 @@ def begun_where_due(world: World, trigger: Trigger) -> World:
     decision = world.decision
     world = row_is_empty(lanes_after(world), decision)
     for running in world.passes.values():
-        stalled = stalled_seconds(running, world, world.now)
+        stalled = stalled_seconds(running, world)
         if stalled > SLOW_SECONDS:
             world = world.telling("takes_long", what_of(running), stalled)
     others = [
@@ -516,13 +523,7 @@ def lane_of(signal: Signal | None, world: World) -> int | None:
     be read has one of its own.
     """
     observation = None if signal is None else world.observations.signals.get(signal)
-    filesystem = None if observation is None else observation.filesystem
-    return None if filesystem is None else filesystem.device_id
-
-
-def lane_acted_on(decision: Decision, world: World) -> int | None:
-    """The lane of the threshold that a decision acts on."""
-    return lane_of(None if decision.acted_on is None else decision.acted_on.signal, world)
+    return None if observation is None else observation.filesystem.device_id
 
 
 def running_in(lane: LaneName, world: World) -> RunningPass | None:
@@ -563,7 +564,7 @@ def begin_where_due(world: World, decision: Decision, trigger: Trigger) -> World
     or its filesystem has one.
     """
     row = decision.row
-    name = lane_acted_on(decision, world)
+    name = lane_of(decision.signal, world)
     lane = world.lane(name)
     back_off = lane.back_off(row)
     if decision.acted_on is None or not row or world.now < back_off.until:
@@ -632,7 +633,7 @@ def longest_near_a_mark(world: World) -> tuple[float, LookWhy]:
 
 def pause_seconds(world: World) -> float:
     """How long the row that is to be called still pauses."""
-    lane = world.lane(lane_acted_on(world.decision, world))
+    lane = world.lane(lane_of(world.decision.signal, world))
     return lane.back_off(world.decision.row).until - world.now
 
 
@@ -650,10 +651,8 @@ def wanted_begun(world: World) -> World:
     A dry run waits for other dry runs only."""
     for wanted in world.wanted:
         name: LaneName = "dry run"
-        if not wanted.request.dry_run and wanted.signal is None:
-            name = lane_acted_on(wanted.decision, world)
-        elif not wanted.request.dry_run:
-            name = lane_of(wanted.signal, world)
+        if not wanted.request.dry_run:
+            name = lane_of(wanted.signal or wanted.decision.signal, world)
         if running_in(name, world) is not None:
             continue
         world = world.without(wanted)
@@ -695,7 +694,7 @@ def runtime_asked(world: World) -> World:
             return world
         problem = f"where its images are: it did not answer within {LATE_SECONDS:g} s"
         asking = asking._replace(overdue_told=True, problem=problem)
-        return world._replace(asking=asking).telling("runtime_asked", problem, None)
+        return world._replace(asking=asking).telling("runtime_asked", problem)
     if now >= asking.locate_due:
         return world._replace(asking=asking._replace(locating_since=now)).emitting(Locate())
     at_rest = not world.under_pressure and not world.asks_the_runtime()
@@ -745,10 +744,10 @@ def what_of(running: RunningPass) -> str:
     return f"relieving {acted_on.signal}"
 
 
-def stalled_seconds(running: RunningPass, world: World, now: float) -> float:
+def stalled_seconds(running: RunningPass, world: World) -> float:
     """How long a pass has made no progress: no call was answered, no removal ended or was left, and
     no program is within its time."""
     sent_by = {claim.stage for claim in world.claims_of(running) if claim.sent_at is not None}
     if any(run.patience_seconds is not None and run.id in sent_by for run in running.current):
         return 0.0
-    return max(now - running.progress_at, 0.0)
+    return max(world.now - running.progress_at, 0.0)

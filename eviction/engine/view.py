@@ -6,7 +6,6 @@ config`) use the view alone, so they start without importing the rest.
 """
 
 from collections.abc import Sequence
-from typing import TypedDict, Unpack
 
 from eviction.configuration.effective import (
     USUAL_ENDPOINTS,
@@ -25,35 +24,30 @@ from signals.summary import NodeSummary
 from signals.types import FsLayout
 
 
-class ViewOptions(TypedDict, total=False):
-    """What a node is observed with, in place of what is usual."""
-
-    reader: FilesystemReader
-    clock: Clock
-    read_deadline_seconds: float
-    usual_endpoints: Sequence[str]
-
-
 class NodeView:
     """One node, read-only.
 
     The constructor does no I/O; `locate` asks the runtime where its images are.
     """
 
-    def __init__(self, configuration: Configuration, **options: Unpack[ViewOptions]):
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        reader: FilesystemReader | None = None,
+        clock: Clock | None = None,
+        read_deadline_seconds: float = READ_DEADLINE_SECONDS,
+        usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
+    ):
         self.first_configuration = configuration
         """The one that it was made with."""
-        self.clock = options.get("clock") or SystemClock()
-        self._usual_endpoints = options.get("usual_endpoints", USUAL_ENDPOINTS)
+        self.clock = clock or SystemClock()
+        self._usual_endpoints = usual_endpoints
         self.endpoint = choose_endpoint(configuration, self._usual_endpoints)
         # never called without one
         runtime = self.endpoint.runtime if configuration.has_runtime else self._usual_endpoints[0]
-        self.client = CriClient(
-            runtime,
-            self.endpoint.image,
-            options.get("read_deadline_seconds", READ_DEADLINE_SECONDS),
-        )
-        self._reader = options.get("reader") or KubeletsReader(configuration.filesystems.values())
+        self.client = CriClient(runtime, self.endpoint.image, read_deadline_seconds)
+        self._reader = reader or KubeletsReader(configuration.filesystems.values())
         self.sampler_threads = Workers("statvfs", MOST_LOOKS)
         self.samplers = Samplers(self.clock, self._reader, self.sampler_threads.run)
         paths = FilesystemPaths(

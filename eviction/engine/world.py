@@ -359,16 +359,16 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         """Whether nothing is removed, only reported."""
         return self.dry_run or self.configuration.dry_run
 
-    def lead_seconds(self, device: int | None = None) -> float:
+    def lead_seconds(self, device: int = -1) -> float:
         """How long before the kubelet's mark a pass begins at the latest: as long as removals have
         lately taken, those that are not answered included, and as it takes to write back what that
         device has to write. At most as long as one is waited for; 0 if the lead is switched off, or
-        gains nothing because a pass goes to the end of its row."""
+        gains nothing because a pass goes to the end of its row. `device`: -1: of none."""
         if not self.configuration.lead or self.configuration.extent is not Extent.ENOUGH:
             return 0.0
         known = max(self.durations, default=FIRST_SECONDS)
         waited = oldest_seconds(self.removals.values(), self.now)
-        written = self.writebacks.get(-1 if device is None else device, Writeback())
+        written = self.writebacks.get(device, Writeback())
         return min(max(known, waited, written.lasts(self.now)), URGENT_PATIENCE_SECONDS)
 
     @property

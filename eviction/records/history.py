@@ -237,9 +237,7 @@ class HistoryRecorder(Backlog):
         self._record(kind, version=_version(), pid=os.getpid())
 
     def passed(self, record: Pass) -> None:
-        acted_on = record.decision.acted_on
-        signal = "" if acted_on is None else str(acted_on.signal)
-        self._write_pass(record, str(record.result), signal)
+        self._write_pass(record, str(record.result), str(record.decision.signal or ""))
 
     def collected(self, record: Pass) -> None:
         """A pass of a periodic loop that had nothing to do is not recorded."""

@@ -287,10 +287,8 @@ def pass_json(record: Pass, *, with_kept: bool = True, limit: int | None = None)
         kept=list(map(outcome_json, record.kept)) if with_kept else None,
         nominal=BytesJson(bytes=record.nominal_bytes),
         timings=Timings.of(record.timings),
-        observations_after=None if after is None else observations_json(after),
-        still_met=None
-        if after is None
-        else [threshold_json(threshold, after) for threshold in record.still_met],
+        observations_after=observations_json(after),
+        still_met=[threshold_json(threshold, after) for threshold in record.still_met],
         attribution=record.attributions or None,
     )
 

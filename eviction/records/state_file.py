@@ -48,10 +48,6 @@ SAVE_AGAIN_SECONDS = 3600.0
 
 _LATEST = 253_402_300_800.0  # the year 10000: anything later is not a time
 _MOST_TIMES = 10**9  # once a second for 31 years: nothing is used or comes back more often
-_TIMES = ("first_detected", "last_used", "first_listed", "counted_since")
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_MACHINE_ID = "/etc/machine-id"  # machine-id(5)
-_MACHINE_ID_TEXT = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -146,7 +142,9 @@ def _converted(records: Records, convert: Callable[[float], float]) -> dict[str,
     converted = {}
     for image_id, record in records.items():
         times: Json = {
-            name: convert(time) for name in _TIMES if (time := getattr(record, name)) is not None
+            name: convert(time)
+            for name in ("first_detected", "last_used", "first_listed", "counted_since")
+            if (time := getattr(record, name)) is not None
         }
         converted[image_id] = replace(record, **times)
     return converted
@@ -154,13 +152,14 @@ def _converted(records: Records, convert: Callable[[float], float]) -> dict[str,
 
 def current_boot_id() -> str:
     """The id of this boot of the kernel; empty if it cannot be read."""
-    return _word_in(_BOOT_ID)
+    return _word_in("/proc/sys/kernel/random/boot_id")
 
 
-def current_machine_id(path: str = _MACHINE_ID) -> str:
-    """The id of this machine; empty if it has none, or none yet, as in many containers."""
+def current_machine_id(path: str = "/etc/machine-id") -> str:
+    """The id of this machine (machine-id(5)); empty if it has none, or none yet, as in many
+    containers."""
     word = _word_in(path)
-    return word if _MACHINE_ID_TEXT.fullmatch(word) else ""
+    return word if re.fullmatch("[0-9a-f]{32}", word) else ""
 
 
 def _word_in(path: str) -> str:

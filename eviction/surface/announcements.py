@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from eviction.configuration.effective import Configuration
-from eviction.decision.thresholds import kubelets_met, usable
+from eviction.decision.thresholds import kubelets_met
 from eviction.engine.node import Node
 from eviction.engine.periodic import CONTAINER
 from eviction.records.json_shapes import to_json
@@ -84,7 +84,7 @@ class Announcements:
                 if condition is NodeCondition.DISK_PRESSURE:
                     config = self._node.world.config
                     met = kubelets_met(
-                        config.kubelets_in_layout(observations.layout), usable(observations.signals)
+                        config.kubelets_in_layout(observations.layout), observations.signals
                     )
                 self.log.warning(
                     explain.condition_begins(condition, met, observations),
@@ -171,7 +171,7 @@ class Announcements:
             "record": to_json(pass_summary(record)),
         }
         acted_on = record.decision.acted_on
-        about = "request" if acted_on is None else acted_on.signal
+        about = record.decision.signal or "request"
         has_removed = record.count(Result.REMOVED) > 0
         took = format_duration(record.timings.total_seconds)
         sentence = f"{about}: {record.reason}; took {took}"
@@ -284,19 +284,17 @@ class Announcements:
             names = explain.names_of_removed(result.outcomes)
             self.log.info(f"{collection}: removed {counted(removed, 'object')}{size}: {names}")
 
-    def runtime_asked(self, problem: str | None, pods_problem: str | None) -> None:
-        """After a refresh.
-
-        `problem`: why the runtime did not answer; `pods_problem`: why the kubelet did not.
-        """
-        # there may never be a way to ask, so each message is logged once
+    def runtime_asked(self, problem: str) -> None:
+        """After a refresh. `problem`: why the runtime did not answer; empty if it did."""
+        # there may never be a way to ask the kubelet, so each message is logged once
+        pods_problem = self._node.pods_problem
         if pods_problem != self._pods_problem:
             self._pods_problem = pods_problem
             if pods_problem is not None:
                 self.log.warning(pods_problem)
             else:
                 self.log.info("the kubelet lists its pods again")
-        if problem is not None:
+        if problem:
             self._throttled_log.warn(
                 f"the container runtime cannot be asked: {problem}", key="runtime"
             )

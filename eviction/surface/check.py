@@ -95,7 +95,7 @@ def check(node: NodeView, options: CheckOptions, ahead: Ahead = lambda seen: see
     signals = observations.signals
     layout = observations.layout
     thresholds = node.thresholds(layout)
-    met = rules.thresholds_met(thresholds, signals, enforce_min_reclaim=False)
+    met = rules.thresholds_met(thresholds, signals)
     unknown = rules.unreadable(observations, thresholds)
     code = EXIT_OK
     if met:

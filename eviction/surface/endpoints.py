@@ -80,9 +80,7 @@ class DaemonEndpoints:
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """Reports the conditions to systemd. The service is ready after the first observation."""
-        below = thresholds_met(
-            decision.thresholds_met, observations.signals, enforce_min_reclaim=False
-        )
+        below = thresholds_met(decision.thresholds_met, observations.signals)
         if not self._conditions:
             self.notifier.ready()
         self._conditions = conditions_in_words(

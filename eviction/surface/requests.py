@@ -44,7 +44,6 @@ MOST_WAITING = 4
 REQUEST_THREADS = 6  # for those that wait, a pass and a dry run
 TURN_SECONDS = 30.0  # a request is refused if its turn has not come by then
 HEARTBEAT_SECONDS = 1.0
-WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
 
 
 class WrongOption(OptionRefused):
@@ -157,14 +156,20 @@ def respond(
 def _answer(options: ReclaimOptions, node: Node, record: Pass) -> Answer:
     code = exit_code(record)
     document = pass_json(record)
-    sentence = "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
+    sentence = ""
+    if node.pods_problem is not None:
+        sentence = f"the states of pods are from the kubelet's directories: {node.pods_problem}"
     lines = pass_lines(record, width=options.width)
-    after = record.after or record.observations
+    after = record.after
     held = None
     if options.room:
         planned = record.removals if options.dry_run else ()
-        promised = sum(outcome.verdict.promised_bytes for outcome in planned)
-        room = _room(options, node, after, promised=promised)
+        room = _room(
+            options,
+            node,
+            after,
+            promised=sum(outcome.verdict.promised_bytes for outcome in planned),
+        )
         if room is None:
             code = EXIT_READING
         else:
@@ -268,8 +273,8 @@ def _nothing_to_do(
     sentence = "nothing is under pressure; nothing was done" if room is None else room.sentence
     held = None if room is None else held_room(room, observations)
     if not options.as_json:
-        table = signals_table(observations, node.thresholds(observations.layout), options.width)
-        return Answer(EXIT_OK, lines=(*table, sentence), room=held)
+        lines = signals_table(observations, node.thresholds(observations.layout), options.width)
+        return Answer(EXIT_OK, lines=(*lines, sentence), room=held)
     nothing = NothingToDo(
         reason=sentence,
         observations=observations_json(observations),
@@ -307,8 +312,9 @@ class Requests:
 
         def serve() -> None:
             try:
-                options = read_options(given, node.configuration.signals)
-                answer.set_result(self.respond(options, wanted.append))
+                answer.set_result(
+                    self.respond(read_options(given, node.configuration.signals), wanted.append)
+                )
             except WrongOption as error:
                 answer.set_result(Answer(EXIT_USAGE, str(error)))
             except Exception as error:  # noqa: BLE001 # raised where the client is answered

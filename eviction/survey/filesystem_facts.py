@@ -64,12 +64,11 @@ TRAITS: Mapping[str, Traits] = {
     ),
 }
 """By the type in the kernel's table of mounts."""
-_UNKNOWN = Traits(jumps=None)
 
 
 def traits_of(mount: Mount) -> Traits:
     """What is known of a mount: its type, and of the options only those that it has."""
-    traits = TRAITS.get(mount.type, _UNKNOWN)
+    traits = TRAITS.get(mount.type, Traits(jumps=None))
     names = ("ro", *traits.options)
     jumps = traits.jumps
     if jumps and mount.type == "xfs" and mount.option("allocsize") is not None:
@@ -110,8 +109,7 @@ class FilesystemFacts(Document):
         """`jumps`, `note` and `quota` as one phrase."""
         if self.jumps is None:
             return "not known for this type"
-        parts = (*(self.jumps or ("nothing",)), self.note, self.quota)
-        return "; ".join(filter(None, parts))
+        return "; ".join(filter(None, (*(self.jumps or ("nothing",)), self.note, self.quota)))
 
 
 def paths_that_answer(observations: SignalObservations) -> dict[str, int]:

@@ -31,7 +31,6 @@ from eviction.engine.effects import (
     Resolve,
     Sampled,
     Send,
-    Stopping,
     Tell,
     Tick,
     Watch,
@@ -373,7 +372,8 @@ class Daemon:
     def stop(self) -> None:
         """Nothing new begins."""
         self._stopping.set()
-        self.post(Stopping())
+        self.world = self.world._replace(stopping=True)
+        self.post(Tick())
 
     def kill(self) -> None:
         """It is gone, between any two things that happen."""

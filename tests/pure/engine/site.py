@@ -27,7 +27,6 @@ from eviction.engine.effects import (
     Request,
     Sampled,
     Send,
-    Stopping,
     Tick,
     WriteBack,
     WrittenBack,
@@ -76,7 +75,6 @@ NEVER_MET = dict.fromkeys(("nodefs.inodesFree", "imagefs.inodesFree", "imagefs.a
 EFFECTS = ("Send", "Check", "Plan", "Read", "Locate", "Refresh", "WriteBack")
 WRONG = ("silent", "unlike", "mute", "waits", "gone", "refused", "stuck", "fails")
 EVENTS: Mapping[str, Event] = {
-    "stop": Stopping(),
     "healthy": KubeletHealthy(),
     "crossed": LookWanted(urgent=True),
     "look-wanted": LookWanted(),
@@ -422,6 +420,9 @@ class Site:
             case ["reload"]:
                 hard = {**NEVER_MET, "nodefs.available": "0%"}
                 events.append(Reconfigured(configured(evictionHard=hard)))
+            case ["stop"]:
+                self.change(stopping=True)
+                events.append(Tick())
             case [event] if event in EVENTS:
                 events.append(EVENTS[event])
             case ["in", seconds, *what]:
