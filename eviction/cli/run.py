@@ -118,8 +118,7 @@ def run(arguments: Namespace) -> int:
         watcher.start()
         node.listeners.add(Watches(watcher, node))
     node.on_look = endpoints.keep_alive
-    for listener in (ballast, endpoints, history, saver, HintsAtStart(node, log)):
-        node.listeners.add(listener)
+    node.listeners.add(ballast, endpoints, history, saver, HintsAtStart(node, log))
     # imported objects are never freed, so a garbage collection during a pass need not visit them
     gc.freeze()
     # once it says that it has started, it can be asked

@@ -142,11 +142,11 @@ class Outlook(NamedTuple):
         wait. `thresholds` include the kubelet's own if they are known, so that its marks do not
         pass unseen either.
         """
-        ahead = [
-            (self._until_met(headroom), self._fastest(headroom.amount))
+        ahead = (
+            self._seconds_to(headroom)
             for headroom in _headrooms(thresholds, self.observations)
             if headroom.above >= 0
-        ]
+        )
         return next_interval(ahead, self.floor_seconds, self.ceiling_seconds)
 
     def near_their_marks(
@@ -162,7 +162,7 @@ class Outlook(NamedTuple):
         for headroom in _headrooms(thresholds, self.observations):
             device = headroom.filesystem.device_id
             ceiling = self.ceiling_seconds * (2 if device in before else 1)
-            if 0 <= self._until_met(headroom) / self._fastest(headroom.amount) < ceiling:
+            if 0 <= self._seconds_to(headroom) < ceiling:
                 near.add(device)
         return frozenset(near)
 
@@ -207,12 +207,13 @@ class Outlook(NamedTuple):
         fill = self.fill_rates.get(amount)
         return max(self._assumed(amount), fill.fastest if fill is not None else 0.0)
 
-    def _until_met(self, headroom: Headroom) -> int:
-        """What can be used before a threshold is met."""
+    def _seconds_to(self, headroom: Headroom) -> float:
+        """How long until a threshold could be met; negative if it is."""
         signal = headroom.threshold.signal
-        if signal.counts_inodes:
-            return headroom.above
-        return until_below(headroom.above, self.observations.filesystems[signal.filesystem][1])
+        above = headroom.above
+        if not signal.counts_inodes:
+            above = until_below(above, self.observations.filesystems[signal.filesystem][1])
+        return above / self._fastest(headroom.amount)
 
 
 def urgency(

@@ -189,7 +189,6 @@ def _ask_runtime(node: Node) -> Runtime:
     doubt = node.detection.compare_pods()
     node.restore_image_records()
     node.detection.images()
-    pulls = node.pull_records(listing.containers)
     held = ""
     if node.pod_state_source != "kubelet":
         held = held_by_stopped_pods(listing, f"{node.configuration.root_directory}/pods")
@@ -199,7 +198,7 @@ def _ask_runtime(node: Node) -> Runtime:
         sandbox_image=node.client.sandbox_image() or next(used, None),
         doubt=doubt,
         records=node.records.records,
-        pulls=pulls,
+        pulls=node.pull_records(listing.containers),
         pod_list_problem=node.pods.list_problem or "",
         held=held,
     )

@@ -25,7 +25,7 @@ from signals.types import Signal, SignalObservations
 
 
 class Read(NamedTuple):
-    """Read these paths, each on its own sampler. A `Sampled` answers for each."""
+    """Read these paths, each on its own sampler. A `Sample` answers for each."""
 
     paths: tuple[str, ...]
 
@@ -119,12 +119,6 @@ Effect = (
 
 
 # ---- what happens
-
-
-class Sampled(NamedTuple):
-    """A filesystem was read, or could not be."""
-
-    sample: Sample
 
 
 class Planned(NamedTuple):
@@ -267,7 +261,7 @@ class Tick(NamedTuple):
 
 
 Event = (
-    Sampled
+    Sample
     | Planned
     | Progressed
     | CheckEnded

@@ -22,7 +22,6 @@ from eviction.engine.effects import (
     Reconfigured,
     Refreshed,
     Resolve,
-    Sampled,
     Tick,
     Withdrawn,
     WrittenBack,
@@ -50,8 +49,8 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
     """The world after this event."""
     now = world.now
     match event:
-        case Sampled(sample):
-            return sampled(world, sample)
+        case Sample():
+            return sampled(world, event)
         case Planned():
             return planned(world, event)
         case Progressed(pass_id, stage):
@@ -124,7 +123,7 @@ def after_defect(world: World, event: Event) -> World:
     """The world after an event that could not be taken in: a filesystem is read again, and its fill
     rate begins anew. Whoever waits for anything else goes on at its deadline."""
     match event:
-        case Sampled(Sample(path=path)):
+        case Sample(path=path):
             readings = dict(world.readings)
             readings.pop(path, None)
             return world._replace(readings=readings, fill_rates={})

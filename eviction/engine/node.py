@@ -120,8 +120,11 @@ class Node(NodeView):
         directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
         workers = Workers("work", limit)
         self._held = HeldLayers(self.client)
-        ask = asking_for_pods(configuration.kubelet_access, clock, configuration.kubelet_version)
-        self.pods = KubeletPods(directories, clock, ask)
+        self.pods = KubeletPods(
+            directories,
+            clock,
+            asking_for_pods(configuration.kubelet_access, clock, configuration.kubelet_version),
+        )
         self.inventory = Inventory(
             self.client, self.pods, clock=clock, read_layers=self._layers, workers=workers
         )

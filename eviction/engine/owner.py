@@ -33,7 +33,6 @@ from eviction.engine.effects import (
     Refresh,
     Refreshed,
     Resolve,
-    Sampled,
     Send,
     Tell,
     Tick,
@@ -263,9 +262,9 @@ class Owner:
 
     def _sampled(self, sample: Sample) -> None:
         try:
-            self._events.put_nowait(Sampled(sample))
+            self._events.put_nowait(sample)
         except queue.Full:  # this may be the owner's own thread, which nobody else makes room for
-            self._failed.append(Sampled(sample))
+            self._failed.append(sample)
 
     # ---- what follows is handed out
 

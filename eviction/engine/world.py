@@ -263,10 +263,6 @@ class Writeback(NamedTuple):
     ended_at: float = 0.0
     took: float = 0.0
 
-    def lasts(self, now: float) -> float:
-        """How long one takes: the last one, or the one that is under way so far."""
-        return self.took if self.since is None else max(self.took, now - self.since)
-
 
 class Look(NamedTuple):
     """An observation that has begun. `awaited`: paths that have not answered."""
@@ -368,8 +364,9 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
             return 0.0
         known = max(self.durations, default=FIRST_SECONDS)
         waited = oldest_seconds(self.removals.values(), self.now)
-        written = self.writebacks.get(device, Writeback())
-        return min(max(known, waited, written.lasts(self.now)), URGENT_PATIENCE_SECONDS)
+        last = self.writebacks.get(device, Writeback())
+        under_way = 0.0 if last.since is None else self.now - last.since
+        return min(max(known, waited, last.took, under_way), URGENT_PATIENCE_SECONDS)
 
     @property
     def outlook(self) -> Outlook:

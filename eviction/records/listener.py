@@ -119,10 +119,10 @@ class Listeners(Backlog):
         self._all: list[object] = []
         self.failed = 0
 
-    def add(self, listener: object) -> None:
+    def add(self, *listeners: object) -> None:
         """Raises NoThread."""
         self.start()
-        self._all.append(listener)
+        self._all += listeners
 
     def tell(self, what: str, *about: Any) -> None:
         """Has the method of this name called for every listener, and returns at once."""

@@ -38,6 +38,7 @@ from reclaim.images.records import Loaded
 from reclaim.types import ImageRecord, Records
 from reclaim.workers import in_time
 from signals.clock import Clock
+from signals.open_files import text_of
 from signals.quantity import reason_of
 
 LARGEST_BYTES = 16 * 1024**2  # about 50 000 images, more than a runtime can list
@@ -152,22 +153,14 @@ def _converted(records: Records, convert: Callable[[float], float]) -> dict[str,
 
 def current_boot_id() -> str:
     """The id of this boot of the kernel; empty if it cannot be read."""
-    return _word_in("/proc/sys/kernel/random/boot_id")
+    return text_of("/proc/sys/kernel/random/boot_id")
 
 
 def current_machine_id(path: str = "/etc/machine-id") -> str:
     """The id of this machine (machine-id(5)); empty if it has none, or none yet, as in many
     containers."""
-    word = _word_in(path)
+    word = text_of(path)
     return word if re.fullmatch("[0-9a-f]{32}", word) else ""
-
-
-def _word_in(path: str) -> str:
-    try:
-        with open(path, encoding="ascii") as file:
-            return file.read(64).strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 class RecordFile:

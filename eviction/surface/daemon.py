@@ -272,8 +272,7 @@ class Daemon:
         """Why the last reload was rejected, in a sentence, as whoever has tried it says; None if it
         was accepted."""
         self._accepted_wall = node.clock.wall()
-        for listener in (announcements, self._totals, shadow):
-            node.listeners.add(listener)
+        node.listeners.add(announcements, self._totals, shadow)
         self.requests = Requests(node, self.doing)
         node.begin_on_its_own(hold_off_seconds)
 

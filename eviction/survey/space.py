@@ -61,7 +61,7 @@ from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, 
 from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from signals.clock import Clock
 from signals.mounts import MOUNTS, Mount, filesystem_id, mount_holding, overlays_on, read_mounts
-from signals.open_files import PROC, open_files, processes
+from signals.open_files import PROC, open_files, processes, text_of
 from signals.quantity import counted, format_bytes
 from signals.types import FilesystemRole, FsStats, SignalObservations
 
@@ -597,8 +597,8 @@ class OpenFilesScan:
             self._files[device_id, status.st_ino] = OpenFile(
                 path=os.readlink(link).removesuffix(" (deleted)"),
                 pid=pid,
-                process=_text_of(f"{self._proc}/{pid}/comm") or "?",
-                pod_uid=pod_uid_of(_text_of(f"{self._proc}/{pid}/cgroup")),
+                process=text_of(f"{self._proc}/{pid}/comm") or "?",
+                pod_uid=pod_uid_of(text_of(f"{self._proc}/{pid}/cgroup")),
                 bytes=size,
                 deleted=deleted,
             )
@@ -613,14 +613,6 @@ def pod_uid_of(cgroups: str) -> str:
     """
     found = _POD.search(cgroups)
     return "" if found is None else (found[1] or found[2]).replace("_", "-")
-
-
-def _text_of(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 def look(

@@ -29,7 +29,6 @@ from eviction.engine.effects import (
     Refresh,
     Refreshed,
     Resolve,
-    Sampled,
     Send,
     Tell,
     Tick,
@@ -110,7 +109,7 @@ class Sampler:
             there = daemon.machine.disks[self._path]
             reading = Reading(there.stats(began), there.device, tuple(self._polls))
             identity = FilesystemIdentity(self._path, there.device)
-            daemon.post(Sampled(Sample(self._path, began, reading, identity)))
+            daemon.post(Sample(self._path, began, reading, identity))
 
         clock.at(ends, read)
 

@@ -25,7 +25,6 @@ from eviction.engine.effects import (
     Refresh,
     Refreshed,
     Request,
-    Sampled,
     Send,
     Tick,
     WriteBack,
@@ -231,7 +230,7 @@ class Timed(Inline):
                 return super().done(effect)
 
     def _read(self, path: str) -> Iterable[Event]:
-        answer = [Sampled(self._sample(path))]
+        answer = [self._sample(path)]
         return self._after(f"Read {path}", lambda: answer)
 
     def _sample(self, path: str) -> Sample:

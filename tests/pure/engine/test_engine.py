@@ -28,8 +28,8 @@ from eviction.engine.effects import (
     PauseSet,
     Plan,
     Progressed,
+    Reconfigured,
     Request,
-    Sampled,
     Send,
     Tick,
     Watch,
@@ -488,7 +488,7 @@ def test_the_polls_of_a_filesystem_count_in_whatever_order_its_paths_answer(poll
         for path in paths:
             reading = Reading(last, DEVICE, tuple(polls) if path == polled and second else ())
             sample = Sample(path, at, reading, FilesystemIdentity(path, DEVICE))
-            world = fold(world, Sampled(sample))
+            world = fold(world, sample)
     assert world.fill_rates[DEVICE, False].rate == 100 * MIB
 
 
@@ -720,7 +720,7 @@ def test_a_defect_in_what_has_happened_or_is_handed_out_is_told_and_the_rest_goe
 
     with on_threads("A") as site:
         first, second = PauseSet(60.0), PauseSet(0.0)
-        for event in (first, Sampled(None), second):  # type: ignore[arg-type] # that is the point
+        for event in (first, Reconfigured(None), second):  # type: ignore[arg-type] # that is the point
             site.owner.post(event)
         site.owner.until(second.done.done)
         assert first.done.done()
