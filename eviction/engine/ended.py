@@ -43,14 +43,13 @@ def record_of(begun: Pass, running: RunningPass, world: World) -> Pass:
 
 def seconds_to_eviction(running: RunningPass, config: EvictionConfig) -> float | None:
     """As in the record."""
-    acted_on = running.decision.acted_on
     seen = running.observations
     shown = seen._replace(signals=as_shown(seen.signals))
     return next(
         (
             headroom_seconds(each, shown, running.begun_rates)
             for each in config.kubelets_in_layout(seen.layout)
-            if acted_on is not None and each.hard and each.signal == acted_on.signal
+            if each.hard and each.signal == running.decision.signal
         ),
         None,
     )

@@ -331,9 +331,7 @@ def reads(world: World, paths: Iterable[str]) -> World:
 
 def begun(world: World, running: RunningPass) -> World:
     """The pass begins: another row of its filesystem may wait for it from now on."""
-    world = world.with_lane(
-        running.lane, world.lane(running.lane)._replace(another_waits=False)
-    ).with_pass(running)
+    world = world.with_lane(running.lane, another_waits=False).with_pass(running)
     if isinstance(running.lane, int) and not running.dry_run:
         world = world._replace(booked_to={running.lane: running.id, **world.booked_to})
     return advanced(world, running)
@@ -388,8 +386,7 @@ def ended(world: World, running: RunningPass) -> World:
         heir = running_in(device, world) if holder == running.id else passes.get(holder)
         if heir is not None:
             booked_to[device] = heir.id
-    lane = world.lane(running.lane)._replace(ended_at=world.now)
-    world = world._replace(booked_to=booked_to).with_lane(running.lane, lane)
+    world = world._replace(booked_to=booked_to).with_lane(running.lane, ended_at=world.now)
     world = world.emitting(Forget(running.id))
     if world.on_its_own:
         world = world._replace(look_due=min(world.look_due, world.now))
@@ -410,8 +407,7 @@ def backed_off(world: World, running: RunningPass, record: Pass) -> World:
     """The pause of its row after a pass of the daemon's own: none after success, 1 s after a
     failure or any gain, else twice the last one, up to 60 s; never longer than until the next
     object is old enough."""
-    lane = world.lane(running.lane)
-    seconds = lane.back_off(running.row).seconds
+    seconds = world.lane(running.lane).back_off(running.row).seconds
     if record.result is PassResult.SATISFIED:
         seconds = 0.0
     elif record.result is PassResult.FAILED or record.count(Result.REMOVED):
@@ -421,7 +417,7 @@ def backed_off(world: World, running: RunningPass, record: Pass) -> World:
     eligible = (result.eligible_in_seconds for result in record.functions)
     waits = [max(wait, 0.0) for wait in eligible if wait is not None]
     after = BackOff(world.now + min([seconds, *waits]), seconds)
-    return world.with_lane(running.lane, lane.with_back_off(running.row, after))
+    return world.with_back_off(running.lane, running.row, after)
 
 
 # ---- looks
@@ -565,16 +561,15 @@ def begin_where_due(world: World, decision: Decision, trigger: Trigger) -> World
     """
     row = decision.row
     name = lane_of(decision.signal, world)
-    lane = world.lane(name)
-    back_off = lane.back_off(row)
+    back_off = world.lane(name).back_off(row)
     if decision.acted_on is None or not row or world.now < back_off.until:
         return world
     if (running := running_in(name, world)) is not None:
         waits = running.wanted is not None or row != running.row
-        return world.with_lane(name, lane._replace(another_waits=True)) if waits else world
+        return world.with_lane(name, another_waits=True) if waits else world
     if held_off := world.held_off():
         tried_again = back_off._replace(until=world.now + RETRY_SECONDS)
-        world = world.with_lane(name, lane.with_back_off(row, tried_again))
+        world = world.with_back_off(name, row, tried_again)
         return world.telling("not_begun", held_off)
     if is_coming(decision.acted_on, world.observations.signals):
         trigger = Trigger.LEAD

@@ -50,11 +50,14 @@ class NodeView:
         self._reader = reader or KubeletsReader(configuration.filesystems.values())
         self.sampler_threads = Workers("statvfs", MOST_LOOKS)
         self.samplers = Samplers(self.clock, self._reader, self.sampler_threads.run)
-        paths = FilesystemPaths(
-            configuration.root_directory if configuration.has_runtime else None,
-            own=configuration.filesystems,
+        self.summary = NodeSummary(
+            FilesystemPaths(
+                configuration.root_directory if configuration.has_runtime else None,
+                own=configuration.filesystems,
+            ),
+            self.samplers,
+            self.clock,
         )
-        self.summary = NodeSummary(paths, self.samplers, self.clock)
 
     @property
     def configuration(self) -> Configuration:

@@ -250,10 +250,6 @@ class Lane(NamedTuple):
         """The pause of a row."""
         return self.back_offs.get(row, BackOff())
 
-    def with_back_off(self, row: Row, back_off: BackOff) -> Lane:
-        """The same with this pause of a row."""
-        return self._replace(back_offs={**self.back_offs, row: back_off})
-
 
 class Writeback(NamedTuple):
     """The early writeback of one filesystem. `since`: of the one that is under way, if any; `took`:
@@ -436,9 +432,13 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         """What is remembered of a filesystem."""
         return self.lanes.get(name, Lane())
 
-    def with_lane(self, name: LaneName, lane: Lane) -> World:
-        """The same with this lane."""
-        return self._replace(lanes={**self.lanes, name: lane})
+    def with_lane(self, name: LaneName, **changed: Any) -> World:
+        """The same with these fields of a lane."""
+        return self._replace(lanes={**self.lanes, name: self.lane(name)._replace(**changed)})
+
+    def with_back_off(self, name: LaneName, row: Row, back_off: BackOff) -> World:
+        """The same with this pause of a row."""
+        return self.with_lane(name, back_offs={**self.lane(name).back_offs, row: back_off})
 
     def with_claim(self, claim: Claim) -> World:
         """The same with this claim."""

@@ -123,8 +123,11 @@ RecordJson = (
 
 def pass_records(record: Pass, wall: float) -> list[bytes]:
     """The records of a pass."""
-    document = pass_json(record, with_kept=False)
-    return encoded(to_json(PassRecordJson.of(document, kind="pass", time=timestamp(wall))))
+    return encoded(
+        to_json(
+            PassRecordJson.of(pass_json(record, with_kept=False), kind="pass", time=timestamp(wall))
+        )
+    )
 
 
 def encoded(document: Json) -> list[bytes]:

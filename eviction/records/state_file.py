@@ -169,13 +169,11 @@ class RecordFile:
     One thread at a time: the start loads, then one saves.
     """
 
-    def __init__(
-        self, path: str, clock: Clock, boot_id: str | None = None, *, machine_id: str | None = None
-    ):
+    def __init__(self, path: str, clock: Clock, now: Callable[[], Moment] | None = None):
         self._path = path
         self._file = OwnFile(path)
         self._clock = clock
-        self._now = moments(clock, boot_id, machine_id)
+        self._now = now or moments(clock)
         self._on_disk: tuple[Records, Records] = ({}, {})
         self._as_of = clock.monotonic()
 

@@ -88,13 +88,11 @@ class PauseFile:
         self,
         state_file: str,
         clock: Clock,
-        boot_id: str | None = None,
-        *,
-        machine_id: str | None = None,
+        now: Callable[[], Moment] | None = None,
     ):
         self.path = f"{state_file}.pause" if state_file else ""
         self._file = OwnFile(self.path)
-        self._now = moments(clock, boot_id, machine_id)
+        self._now = now or moments(clock)
         # Stays: of two clients that pause and resume at once, the file must end
         # up with what is in force.
         self._lock = threading.Lock()

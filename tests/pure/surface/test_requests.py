@@ -20,7 +20,7 @@ from eviction.engine.effects import PassWanted, PauseSet, Request
 from eviction.engine.fold import fold
 from eviction.engine.node import Node
 from eviction.records.passes import Trigger
-from eviction.records.state_file import Moment
+from eviction.records.state_file import Moment, moments
 from eviction.surface import answer
 from eviction.surface.answer import Answer, OptionRefused
 from eviction.surface.check import CheckOptions
@@ -392,7 +392,9 @@ class Host:
         """The pause of a daemon that starts now, and its file. A file that cannot be read is looked
         at again at once; what is said then is in `told`."""
         pause = Paused(self.clock)
-        file = PauseFile(str(self.state), self.clock, "boot-1", machine_id="machine")
+        file = PauseFile(
+            str(self.state), self.clock, moments(self.clock, "boot-1", machine_id="machine")
+        )
         file.restore(pause, self.told.append, again_seconds=0.01)
         return pause, file
 
@@ -433,7 +435,7 @@ def test_a_pause_that_is_ended_does_not_come_back(node: Host) -> None:
     for interrupted in (False, True):
         clock = InterruptedClock()
         pause = Paused(node.clock)
-        file = PauseFile(str(node.state), clock, "boot-1", machine_id="machine")
+        file = PauseFile(str(node.state), clock, moments(clock, "boot-1", machine_id="machine"))
 
         def resume(pause: Paused = pause, file: PauseFile = file) -> str:
             pause.pause(0.0)
