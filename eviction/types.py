@@ -147,8 +147,13 @@ class Decision(NamedTuple):
     """
 
     conditions: frozenset[NodeCondition]
-    thresholds_met: Thresholds
-    acted_on: Threshold | None
-    row: Row
-    layout: FsLayout | None
+    thresholds_met: Thresholds = ()
+    acted_on: Threshold | None = None
+    row: Row = ()
+    layout: FsLayout | None = None
     others: Thresholds = ()
+
+    @property
+    def signal(self) -> Signal | None:
+        """Of the threshold to act on."""
+        return None if self.acted_on is None else self.acted_on.signal

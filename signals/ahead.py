@@ -31,7 +31,6 @@ from signals.types import FsStats
 
 BTRFS_IOC_FS_INFO = 0x8400941F
 BTRFS_IOC_FS_INFO_BYTES = 1024
-PROMISED = ("bytes_may_use", "bytes_reserved")
 SMALLEST_STEP_BYTES = 32 << 20  # smaller ones are not worth a look at all processes
 LARGEST_STEP_BYTES = 8 << 30
 BLOCKS_OF_AN_EXTENT_LIST = 250  # a step takes one more block for so many (xfs_bmap_worst_indlen)
@@ -63,7 +62,9 @@ class PromisedByBtrfs:
             os.close(descriptor)
         allocation = f"/sys/fs/btrfs/{uuid.UUID(bytes=bytes(information[16:32]))}/allocation"
         self._files = [
-            f"{allocation}/{group}/{name}" for group in ("data", "mixed") for name in PROMISED
+            f"{allocation}/{group}/{name}"
+            for group in ("data", "mixed")
+            for name in ("bytes_may_use", "bytes_reserved")
         ]
 
     def __call__(self, stats: FsStats) -> FsStats:

@@ -21,8 +21,9 @@ of `ImageFsInfo` differ).
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from signals.ahead import Ahead, ahead_on
@@ -60,8 +61,8 @@ class FilesystemPaths(NamedTuple):
 
 def paths_of_node(
     root_directory: str,
-    image_filesystems: list[str],
-    container_filesystems: list[str],
+    image_filesystems: Sequence[str],
+    container_filesystems: Sequence[str],
     *,
     own: Mapping[FilesystemRole, str],
 ) -> FilesystemPaths:
@@ -135,6 +136,7 @@ def read_statvfs(path: str, now: float) -> Reading:
     )
 
 
+@dataclass(eq=False)
 class KubeletsReader:
     """Reads filesystems as the kubelet sees them.
 
@@ -144,15 +146,11 @@ class KubeletsReader:
     path; `table` is this process's mount table. Any thread may call. May block; raises OSError.
     """
 
-    def __init__(
-        self,
-        directories: Iterable[str] = (),
-        reader: FilesystemReader = read_statvfs,
-        table: str = MOUNTS,
-    ) -> None:
-        self._directories = frozenset(directories)
-        self._reader = reader
-        self._table = table
+    directories: Container[str] = ()
+    reader: FilesystemReader = read_statvfs
+    table: str = MOUNTS
+
+    def __post_init__(self) -> None:
         self._places: dict[str, _Place] = {}
 
     def __call__(self, path: str, now: float) -> Reading:
@@ -160,14 +158,14 @@ class KubeletsReader:
 
         If the mount point cannot be read, or is another device by now, the path itself is read.
         """
-        here = self._reader(path, now)
+        here = self.reader(path, now)
         place = self._places.get(path)
         if place is None or place.st_dev != here.device_id:
             place = self._places[path] = self._place(path, here.device_id)
         there = here
         if place.point != path:
             with suppress(OSError):
-                there = self._reader(place.point, now)
+                there = self.reader(place.point, now)
         if there.device_id != here.device_id:
             there = here
         limited = here.stats.capacity_bytes < there.stats.capacity_bytes
@@ -177,9 +175,9 @@ class KubeletsReader:
 
     def _place(self, path: str, st_dev: int) -> "_Place":
         real = os.path.realpath(path)
-        mounts = read_mounts(self._table)
+        mounts = read_mounts(self.table)
         mount = mount_holding(real, mounts)
-        asked = path if mount is None or path in self._directories else point_asked(mount, mounts)
+        asked = path if mount is None or path in self.directories else point_asked(mount, mounts)
         return _Place(
             st_dev, filesystem_of(st_dev, real, mounts), asked, ahead=ahead_on(mount, st_dev)
         )

@@ -127,16 +127,13 @@ def _faded(rate: float, seconds: float) -> float:
     return rate * math.exp2(-seconds / HALF_LIFE_SECONDS)
 
 
-def next_interval(
-    headrooms: Iterable[tuple[int, float]], floor_seconds: float, ceiling_seconds: float
-) -> float:
+def next_interval(seconds: Iterable[float], floor_seconds: float, ceiling_seconds: float) -> float:
     """Seconds until the next observation, within [floor, ceiling].
 
-    `headrooms`: for each watched amount, its distance above the threshold (units; negative counts
-    as 0) and the fastest fill that is assumed to be possible (units a second, above 0). The amount
-    that could reach its threshold first decides.
+    `seconds`: for each watched amount, how long until it could reach its threshold, by the fastest
+    fill that is assumed to be possible; negative counts as 0. The first one decides.
     """
-    soonest = min((headroom / fastest for headroom, fastest in headrooms), default=math.inf)
+    soonest = min(seconds, default=math.inf)
     return min(max(soonest / 2, floor_seconds), ceiling_seconds)
 
 
@@ -189,13 +186,14 @@ class WatchedLevels(NamedTuple):
         """
         of_bytes, of_inodes = self.levels
         fastest_bytes, fastest_inodes = map(max, self.rates, rates)
-        headrooms = list[tuple[int, float]]()
+        seconds = list[float]()
         if of_bytes is not None:
-            headrooms.append((until_below(poll.available_bytes - of_bytes, poll), fastest_bytes))
+            seconds.append(until_below(poll.available_bytes - of_bytes, poll) / fastest_bytes)
         if of_inodes is not None:
-            headrooms.append((poll.inodes_free - of_inodes, fastest_inodes))
-        floor = self.floor_seconds * (IDLE_FLOORS if idle else 1)
-        return next_interval(headrooms, floor, self.ceiling_seconds)
+            seconds.append((poll.inodes_free - of_inodes) / fastest_inodes)
+        return next_interval(
+            seconds, self.floor_seconds * (IDLE_FLOORS if idle else 1), self.ceiling_seconds
+        )
 
 
 class ThresholdNotifier:

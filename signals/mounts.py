@@ -8,10 +8,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
+
+from signals.open_files import text_of
 
 MOUNTS = "/proc/self/mountinfo"
-Entry = TypeVar("Entry")
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
@@ -89,9 +90,7 @@ def point_asked(mount: Mount, mounts: Iterable[Mount]) -> str:
 
 def read_mounts(table: str = MOUNTS) -> tuple[Mount, ...]:
     """The mounts that this process sees, in the kernel's order; none if unreadable."""
-    with suppress(OSError), open(table, encoding="utf-8", errors="surrogateescape") as file:
-        return parse_mountinfo(file)
-    return ()
+    return parse_mountinfo(text_of(table).split("\n"))
 
 
 def mounts_of(paths: Iterable[str], table: str = MOUNTS) -> dict[str, Mount]:

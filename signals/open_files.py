@@ -9,8 +9,17 @@ Sources: proc(5), for `/proc/pid/fd`; ptrace(2) on what may be read of another p
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 PROC = "/proc"
+
+
+def text_of(path: str) -> str:
+    """What a small file says, without white space around it; empty if it cannot be read. Bytes that
+    are not UTF-8 become surrogates."""
+    with suppress(OSError), open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read().strip()
+    return ""
 
 
 def processes(proc: str = PROC) -> list[int]:

@@ -15,6 +15,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from signals.clock import Clock
@@ -51,16 +52,18 @@ Reply = Callable[[Sample], None]
 """Takes an answer, on the sampler's thread. It returns at once and does not raise."""
 
 
+@dataclass(eq=False)
 class Sampler:
     """Reads and polls one path on the thread that serves it until `close`.
 
     Any thread may call.
     """
 
-    def __init__(self, path: str, reader: FilesystemReader, clock: Clock):
-        self.path = path
-        self._reader = reader
-        self._clock = clock
+    path: str
+    reader: FilesystemReader
+    clock: Clock
+
+    def __post_init__(self) -> None:
         # None: look at the levels
         self._orders: queue.Queue[Reply | None] = queue.Queue(MOST_ORDERS)
         self._closed = False
@@ -103,7 +106,7 @@ class Sampler:
         self._order(None)
 
     def _refuse(self, reply: Reply, problem: str) -> None:
-        reply(Sample(self.path, self._clock.monotonic(), problem=f"{self.path}: {problem}"))
+        reply(Sample(self.path, self.clock.monotonic(), problem=f"{self.path}: {problem}"))
 
     def _order(self, order: Reply | None) -> bool:
         """Whether there was room for it."""
@@ -120,7 +123,7 @@ class Sampler:
             notifier = self._notifier
             pause = None
             if notifier is not None:
-                pause = max(notifier.due_at - self._clock.monotonic(), 0.0)
+                pause = max(notifier.due_at - self.clock.monotonic(), 0.0)
             try:
                 first = self._orders.get(timeout=pause)
             except queue.Empty:
@@ -143,9 +146,9 @@ class Sampler:
 
     def _sample(self) -> Sample:
         path = self.path
-        begun_at = self._clock.monotonic()
+        begun_at = self.clock.monotonic()
         try:
-            reading = self._reader(path, begun_at)._replace(polls=tuple(self._polls))
+            reading = self.reader(path, begun_at)._replace(polls=tuple(self._polls))
             if self._identity is None or self._identity.device_id != reading.device_id:
                 self._identity = describe(path, reading.device_id)
         except Exception as error:  # noqa: BLE001 # whatever a reader raises, who has asked gets an answer
@@ -161,7 +164,7 @@ class Sampler:
         if notifier is None:
             return
         try:
-            poll = self._reader(self.path, self._clock.monotonic()).stats
+            poll = self.reader(self.path, self.clock.monotonic()).stats
             self._polls.append(poll)
             observation_due = notifier.update(poll)
         except Exception:  # noqa: BLE001 # the observation reports why the filesystem cannot be read
@@ -171,16 +174,18 @@ class Sampler:
             notifier.notify()
 
 
+@dataclass(eq=False)
 class Samplers:
     """The samplers of a node, one for each path, created when the path is first asked for.
 
     Any thread may call.
     """
 
-    def __init__(self, clock: Clock, reader: FilesystemReader, run_on_thread: RunOnThread):
-        self._clock = clock
-        self._reader = reader
-        self._run_on_thread = run_on_thread
+    clock: Clock
+    reader: FilesystemReader
+    run_on_thread: RunOnThread
+
+    def __post_init__(self) -> None:
         self._samplers: dict[str, Sampler] = {}
 
     def ask(self, paths: Iterable[str], reply: Reply) -> None:
@@ -189,8 +194,13 @@ class Samplers:
             try:
                 self._started(path).ask(reply)
             except RuntimeError as error:
-                problem = f"{path}: there is no thread to read it on: {error}"
-                reply(Sample(path, self._clock.monotonic(), problem=problem))
+                reply(
+                    Sample(
+                        path,
+                        self.clock.monotonic(),
+                        problem=f"{path}: there is no thread to read it on: {error}",
+                    )
+                )
 
     def watch(self, path: str, levels: WatchedLevels, notify: Callable[[], None]) -> None:
         """Polls the filesystem that holds `path` until an observation is due; see `Sampler.watch`.
@@ -220,8 +230,8 @@ class Samplers:
         """
         sampler = self._samplers.get(path)
         if sampler is None:
-            made = Sampler(path, self._reader, self._clock)
-            self._run_on_thread(made.serve)
+            made = Sampler(path, self.reader, self.clock)
+            self.run_on_thread(made.serve)
             sampler = self._samplers.setdefault(path, made)
             # somebody else has asked at the same time; nobody knows of this one
             if sampler is not made:

@@ -18,6 +18,7 @@ Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, makeSignalObservations):
 
 import queue
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from signals.clock import LATE_SECONDS, Clock
@@ -72,11 +73,6 @@ def answered(readings: PublishedReadings, sample: Sample) -> PublishedReadings:
     known = readings.get(sample.path, Published())
     last = known.last if sample.reading is None else sample
     return {**readings, sample.path: Published(last, sample.problem)}
-
-
-def kept(readings: PublishedReadings, paths: Iterable[str]) -> PublishedReadings:
-    """Those of these paths."""
-    return {path: readings[path] for path in paths if path in readings}
 
 
 def observations_of(
@@ -136,22 +132,22 @@ def _problem(path: str, published: Published, now: float) -> str:
     return published.problem
 
 
+@dataclass(eq=False)
 class NodeSummary:
     """Where the filesystems are, and how all but the owner of the state observe them.
 
     Any thread may call. `locate` replaces the paths once the runtime says where its images are.
     """
 
-    def __init__(self, paths: FilesystemPaths, samplers: Samplers, clock: Clock):
-        self.paths = paths
-        self._samplers = samplers
-        self._clock = clock
-        self.imagefs_problem = "the container runtime has not said where its images are"
+    paths: FilesystemPaths
+    samplers: Samplers
+    clock: Clock
+    imagefs_problem: str = "the container runtime has not said where its images are"
 
     def locate(self, paths: FilesystemPaths) -> None:
         """Observes these paths from now on and closes the samplers of all others."""
         self.paths = paths
-        self._samplers.keep_only(paths.distinct())
+        self.samplers.keep_only(paths.distinct())
 
     def observe(self) -> SignalObservations:
         """One observation, without memory of earlier ones.
@@ -162,9 +158,9 @@ class NodeSummary:
         awaited = paths.distinct()
         # each is answered once, perhaps when nobody waits any more
         answers = queue.Queue[Sample](len(awaited))
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         readings = asked({}, awaited, began)
-        self._samplers.ask(sorted(awaited), answers.put_nowait)
+        self.samplers.ask(sorted(awaited), answers.put_nowait)
         now = began
         for _ in awaited:
             try:
@@ -173,9 +169,9 @@ class NodeSummary:
                 now = began + LATE_SECONDS
                 break
             readings = answered(readings, sample)
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
         return observations_of(
-            paths, readings, now, wall=self._clock.wall(), imagefs_problem=self.imagefs_problem
+            paths, readings, now, wall=self.clock.wall(), imagefs_problem=self.imagefs_problem
         )
 
 
@@ -212,7 +208,7 @@ def signals_of(
         numbers[inodes_free] = (stats.inodes_free, stats.inodes_total)
     return {
         signal: SignalObservation(
-            signal, left, total, time=stats.time, stale=stale, filesystem=identity
+            signal, left, total, time=stats.time, filesystem=identity, stale=stale
         )
         for signal, (left, total) in numbers.items()
     }

@@ -67,9 +67,6 @@ class Signal(str):
     NODEFS_AVAILABLE: ClassVar[Signal]
     NODEFS_INODES_FREE: ClassVar[Signal]
     IMAGEFS_AVAILABLE: ClassVar[Signal]
-    IMAGEFS_INODES_FREE: ClassVar[Signal]
-    CONTAINERFS_AVAILABLE: ClassVar[Signal]
-    CONTAINERFS_INODES_FREE: ClassVar[Signal]
     filesystem: FilesystemRole
     counts_inodes: bool
 
@@ -100,10 +97,7 @@ def signals_about(role: FilesystemRole) -> tuple[Signal, Signal]:
 
 
 Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE = signals_about(FilesystemRole.NODEFS)
-Signal.IMAGEFS_AVAILABLE, Signal.IMAGEFS_INODES_FREE = signals_about(FilesystemRole.IMAGEFS)
-Signal.CONTAINERFS_AVAILABLE, Signal.CONTAINERFS_INODES_FREE = signals_about(
-    FilesystemRole.CONTAINERFS
-)
+Signal.IMAGEFS_AVAILABLE = Signal("imagefs.available")
 KUBELET_SIGNALS = tuple(signal for role in KUBELET_ROLES for signal in signals_about(role))
 
 
@@ -192,8 +186,8 @@ class SignalObservation(NamedTuple):
     available: int
     capacity: int
     time: float
+    filesystem: FilesystemIdentity
     stale: bool = False
-    filesystem: FilesystemIdentity | None = None
     promised: int = 0
     needed: int = 0
 

@@ -18,6 +18,7 @@ import os
 import select
 import threading
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pyinotify
 
@@ -54,7 +55,7 @@ class FsWatcher:
         self._rearm_seconds = rearm_seconds
         self._wanted = frozenset(directories)
         self._armed: dict[str, int] = {}  # two paths to one directory share a watch descriptor
-        self._manager: pyinotify.WatchManager | None = None
+        self._manager: Any = None  # a pyinotify.WatchManager, from the start to the end
         self._wake = -1  # an eventfd(2)
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -70,10 +71,8 @@ class FsWatcher:
             os.set_blocking(descriptor, False)
             os.set_inheritable(descriptor, False)
             self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._arm(self._manager)
-            thread = threading.Thread(
-                target=self._serve, args=(self._manager,), name="inotify", daemon=True
-            )
+            self._arm()
+            thread = threading.Thread(target=self._serve, name="inotify", daemon=True)
             thread.start()
         except (OSError, RuntimeError, pyinotify.PyinotifyError) as error:
             self.problem = f"inotify cannot be used ({error}); observing at intervals only"
@@ -115,18 +114,18 @@ class FsWatcher:
         if self._wake >= 0:
             os.eventfd_write(self._wake, 1)
 
-    def _arm(self, manager: pyinotify.WatchManager) -> None:
+    def _arm(self) -> None:
         """Watches those of the wanted directories that exist, and nothing else. Runs on the
         watcher's thread, because inotify_add_watch(2) may block forever on a dead filesystem."""
-        added = manager.add_watch(list(self._wanted), _MASK, quiet=True)
+        added = self._manager.add_watch(list(self._wanted), _MASK, quiet=True)
         armed = {path: descriptor for path, descriptor in added.items() if descriptor > 0}
         for descriptor in set(self._armed.values()) - set(armed.values()):
-            if not manager.rm_watch(descriptor, quiet=True)[descriptor]:
-                manager.del_watch(descriptor)  # the kernel has dropped it
+            if not self._manager.rm_watch(descriptor, quiet=True)[descriptor]:
+                self._manager.del_watch(descriptor)  # the kernel has dropped it
         self._armed = armed
 
-    def _serve(self, manager: pyinotify.WatchManager) -> None:
-        descriptor = manager.get_fd()
+    def _serve(self) -> None:
+        descriptor = self._manager.get_fd()
         while not self._closing:
             ready, _, _ = select.select(
                 [descriptor, self._wake], [], [], self._rearm_seconds if self._wanted else None
@@ -137,7 +136,7 @@ class FsWatcher:
                 self._notify()
                 select.select([self._wake], [], [], MIN_NOTIFY_SECONDS)
             if not self._closing:
-                self._arm(manager)
+                self._arm()
 
 
 def _read(descriptor: int) -> bytes:

@@ -21,7 +21,6 @@ from eviction.engine.effects import (
     Read,
     Request,
     Resolve,
-    Sampled,
     Send,
     Tell,
     Tick,
@@ -130,7 +129,7 @@ class Inline:
         """Carries out one effect; what has happened then."""
         match effect:
             case Read(paths):
-                return [Sampled(self._sample(path)) for path in paths]
+                return list(map(self._sample, paths))
             case Tell():
                 self.told.append(effect)
             case Resolve(waiting, answer):

@@ -5,7 +5,7 @@ Read-only.
 
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from eviction.cli.local_files import LocalFiles
 from eviction.cli.output import answer, columns
@@ -28,7 +28,6 @@ HEADS = ["FIELD", "VALUE", "DEFAULT", "ORIGIN"]
 class EffectiveConfiguration(Versioned):
     """The configuration in force: the answer of `reclaimd config`."""
 
-    kind: Literal["EffectiveConfiguration"] = "EffectiveConfiguration"
     values: Fields
     """Every field as it would be written in the file; the maps of thresholds
     include inherited entries.

@@ -2,7 +2,6 @@
 
 from argparse import Namespace
 from itertools import islice
-from typing import Literal
 
 from eviction.cli.local_node import LocalNode
 from eviction.cli.output import answer, columns
@@ -16,7 +15,6 @@ from eviction.wording.explain import attribution_lines
 class DiskUsageJson(Versioned):
     """What uses the bytes of each filesystem: the answer of `reclaimd df`."""
 
-    kind: Literal["DiskUsage"] = "DiskUsage"
     attribution: tuple[Attribution, ...]
     """Of each filesystem once."""
 

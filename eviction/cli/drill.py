@@ -507,7 +507,7 @@ def _progress(
         if observations is None or signal not in observations.signals:
             return ""
         found = observations.signals[signal]
-        kubelets = observation.node.world.manager.config.kubelets_in_layout(observations.layout)
+        kubelets = observation.node.world.config.kubelets_in_layout(observations.layout)
         ours = observation.measured.thresholds
         marks = ladder(ours, kubelets, None, observations={signal: found})
         drawn = bar(found.available, found.capacity, {each.whose: each.mark for each in marks})

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from typing import Literal, cast
+from typing import cast
 
 from eviction.cli.local_files import READ, LocalFiles
 from eviction.cli.options import number
@@ -36,7 +36,6 @@ BLANK = ("-",) * len(HEADS)  # what an event has not
 class HistoryJson(Versioned):
     """The contents of the history file: the answer of `reclaimd history`."""
 
-    kind: Literal["History"] = "History"
     file: str
     """The history file."""
     records: list[RecordJson]

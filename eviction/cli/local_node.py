@@ -109,14 +109,14 @@ class LocalNode(LocalFiles):
                 observations, decision = node.look()
             if not observations.signals:
                 exit_unread(observations)
-            if problem is not None:
+            if problem:
                 exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
             world = node.world
             request: Request | None
             if options.signal is None:
                 request = Request(world.functions_here(), extent=Extent.ALL, every_function=True)
             else:
-                request = request_of(options, observations, decision, config=world.manager.config)
+                request = request_of(options, observations, decision, config=world.config)
             with Progress("listing containers and images, and planning"):
                 record = node.relieve(observations, decision, Trigger.REQUEST, request=request)
             if record.errors:
@@ -278,8 +278,8 @@ class LocalNode(LocalFiles):
             yield False, f"the runtime's directory is not known: {problem}"
 
 
-def _locate(node: Node) -> str | None:
-    """Why the runtime cannot be reached, or None.
+def _locate(node: Node) -> str:
+    """Why the runtime cannot be reached; empty if it can.
 
     For a dry run, what images hold on the disk is asked, too; relief does not wait for that. Shows
     progress, and mentions why records could not be restored.

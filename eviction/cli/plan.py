@@ -5,7 +5,6 @@ Read-only.
 
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import Literal
 
 from eviction.cli.local_node import LocalNode, Pods
 from eviction.cli.output import answer, columns
@@ -38,7 +37,6 @@ class PlanJson(PassFieldsJson):
     """What would be removed now, and why everything else is kept: the answer of `reclaimd plan`, a
     pass without removals."""
 
-    kind: Literal["Plan"] = "Plan"
     pods: Pods
     """The source of the pods' states."""
     enough: bool | None

@@ -118,8 +118,7 @@ def run(arguments: Namespace) -> int:
         watcher.start()
         node.listeners.add(Watches(watcher, node))
     node.on_look = endpoints.keep_alive
-    for listener in (ballast, endpoints, history, saver, HintsAtStart(node, log)):
-        node.listeners.add(listener)
+    node.listeners.add(ballast, endpoints, history, saver, HintsAtStart(node, log))
     # imported objects are never freed, so a garbage collection during a pass need not visit them
     gc.freeze()
     # once it says that it has started, it can be asked
@@ -164,7 +163,7 @@ def warnings_at_start(node: Node) -> Iterator[str]:
     """What an operator should know before the first pass."""
     if node.dry_run:
         yield NOTHING_IS_REMOVED
-    if paused := node.paused():
+    if paused := node.present.paused():
         yield f"still {paused}"
     yield from configuration_warnings(node.configuration)
     for name, why in node.function_problems():
@@ -204,7 +203,7 @@ def start_control(
         ),
         "reclaim": lambda request: daemon.requests.converse(request, loaded.fingerprint),
         "check": lambda request: check_for_client(
-            request, loaded.fingerprint, node, ahead=daemon.ahead
+            request, loaded.fingerprint, node, ahead=node.world.ahead
         ),
         "reload": lambda _: iter([{"problem": loaded.reload(daemon)}]),
         "pause": lambda request: pause_for_client(request, node, pause_file, log=log),

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from itertools import chain
-from typing import Literal, TypeVar, cast
+from typing import TypeVar, cast
 
 from eviction.cli.client import NotAskedError
 from eviction.cli.history import is_about, regret_sentence
@@ -71,7 +71,6 @@ class RemovalJson(Document):
 class WhyJson(Versioned):
     """The objects with a name, each with its verdict: the answer of `reclaimd why`."""
 
-    kind: Literal["Why"] = "Why"
     objects: list[ObjectJson]
     """The existing objects with that name."""
     went: list[RemovalJson] | LeftOut = LEFT_OUT

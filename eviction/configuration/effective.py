@@ -58,7 +58,6 @@ from eviction.configuration.strict_yaml import (
 )
 from eviction.configuration.text_forms import bare_numbers
 from eviction.configuration.threshold_config import FieldError, parse_threshold_config
-from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import BUILT_IN, Rows
 from eviction.decision.synchronize import EvictionConfig
 from eviction.types import API_VERSION, Fields, Json, Threshold, Thresholds, ThresholdValue
@@ -513,14 +512,6 @@ def eviction_config(configuration: Configuration) -> EvictionConfig:
         max(GAP_INTERVALS * configuration.poll_ceiling_seconds, SHORTEST_GAP_SECONDS),
         rows=configuration.rows,
         kubelets=kubelets,
-    )
-
-
-def poll_policy(configuration: Configuration) -> PollPolicy:
-    return PollPolicy(
-        configuration.poll_floor_seconds,
-        configuration.poll_ceiling_seconds,
-        float(configuration.assumed_fill_rate),
     )
 
 

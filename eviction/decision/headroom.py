@@ -41,26 +41,6 @@ FillRates = Mapping[Amount, FillRate]
 """How fast each amount falls."""
 
 
-class PollPolicy(NamedTuple):
-    """How often a filesystem is read: at least `floor_seconds` and at most `ceiling_seconds` apart.
-
-    `assumed_fill_rate`: bytes a second; a fill this fast is always assumed to be possible.
-    """
-
-    floor_seconds: float
-    ceiling_seconds: float
-    assumed_fill_rate: float
-
-    def assumed_rate(self, *, inodes: bool) -> float:
-        """The fill rate that is always assumed to be possible, units a second."""
-        return ASSUMED_INODES_PER_SECOND if inodes else self.assumed_fill_rate
-
-    def fastest(self, amount: Amount, fill_rates: FillRates) -> float:
-        """The fastest fill of an amount that is taken to be possible, units a second."""
-        rate = fill_rates.get(amount)
-        return max(self.assumed_rate(inodes=amount[1]), rate.fastest if rate is not None else 0.0)
-
-
 class Headroom(NamedTuple):
     """How far what is available on a filesystem is above a threshold; negative: it is met."""
 
@@ -78,12 +58,16 @@ class Headroom(NamedTuple):
 def _headrooms(
     thresholds: Iterable[Threshold], observations: SignalObservations
 ) -> Iterator[Headroom]:
-    """Of the thresholds whose signal was read on a filesystem."""
+    """Of the thresholds whose signal was read."""
     for threshold in thresholds:
         seen = observations.signals.get(threshold.signal)
-        if seen is not None and seen.filesystem is not None:
-            above = seen.available - threshold.mark(seen.capacity)
-            yield Headroom(threshold, seen.filesystem, available=seen.available, above=above)
+        if seen is not None:
+            yield Headroom(
+                threshold,
+                seen.filesystem,
+                available=seen.available,
+                above=seen.available - threshold.mark(seen.capacity),
+            )
 
 
 def _next_marks(headrooms: Iterable[Headroom]) -> dict[Amount, int]:
@@ -130,116 +114,106 @@ def update_fill_rates(
     return after
 
 
-def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:
-    """Whether nothing was filled lately at a rate that counts (`is_negligible`)."""
-    return all(
-        is_negligible(rate.rate, policy.assumed_rate(inodes=inodes))
-        for (_, inodes), rate in fill_rates.items()
-    )
+class Outlook(NamedTuple):
+    """What was read of a node, how fast its filesystems fill, and how often they are read: at least
+    `floor_seconds` and at most `ceiling_seconds` apart.
 
-
-def observation_interval(
-    thresholds: Iterable[Threshold],
-    observations: SignalObservations,
-    fill_rates: FillRates,
-    *,
-    policy: PollPolicy,
-) -> float:
-    """Seconds until the next observation, within [floor, ceiling]: half the time in which an amount
-    could reach the first threshold that it is not below yet.
-
-    A threshold that is already met does not shorten the interval: it is acted on now, or
-    has to wait. `thresholds` include the kubelet's own if they are known, so that its marks
-    do not pass unseen either.
+    `assumed_fill_rate`: bytes a second; a fill this fast is always assumed to be possible.
     """
-    ahead = [
-        (_until_met(headroom, observations), policy.fastest(headroom.amount, fill_rates))
-        for headroom in _headrooms(thresholds, observations)
-        if headroom.above >= 0
-    ]
-    return next_interval(ahead, policy.floor_seconds, policy.ceiling_seconds)
 
+    observations: SignalObservations
+    fill_rates: FillRates
+    floor_seconds: float
+    ceiling_seconds: float
+    assumed_fill_rate: float
 
-def _until_met(headroom: Headroom, observations: SignalObservations) -> int:
-    """What can be used before a threshold is met."""
-    signal = headroom.threshold.signal
-    if signal.counts_inodes:
-        return headroom.above
-    return until_below(headroom.above, observations.filesystems[signal.filesystem][1])
-
-
-def near_their_marks(
-    thresholds: Iterable[Threshold],
-    observations: SignalObservations,
-    fill_rates: FillRates,
-    *,
-    policy: PollPolicy,
-    before: Container[int] = (),
-) -> frozenset[int]:
-    """The devices that are worth a watch: they could reach a mark within the ceiling.
-
-    Farther away, the next reading is early enough for every fill that is assumed to be possible.
-    Those in `before` stay until it takes twice the ceiling, beyond which the interval is the
-    ceiling.
-    """
-    near = set()
-    for headroom in _headrooms(thresholds, observations):
-        device = headroom.filesystem.device_id
-        ceiling = policy.ceiling_seconds * (2 if device in before else 1)
-        until = _until_met(headroom, observations)
-        if 0 <= until / policy.fastest(headroom.amount, fill_rates) < ceiling:
-            near.add(device)
-    return frozenset(near)
-
-
-def nearing(
-    thresholds: Iterable[Threshold],
-    observations: SignalObservations,
-    fill_rates: FillRates,
-    *,
-    seconds: float,
-    policy: PollPolicy,
-) -> Iterator[Headroom]:
-    """The headrooms in bytes that a fill uses up within so many seconds, or has used up."""
-    for headroom in _headrooms(thresholds, observations):
-        fill = fill_rates.get(headroom.amount)
-        if headroom.threshold.signal.counts_inodes or fill is None:
-            continue
-        fills = not is_negligible(fill.rate, policy.assumed_rate(inodes=False))
-        if fills and headroom.above < fill.rate * seconds:
-            yield headroom
-
-
-def levels_to_watch(
-    thresholds: Iterable[Threshold],
-    observations: SignalObservations,
-    fill_rates: FillRates,
-    *,
-    policy: PollPolicy,
-) -> dict[str, WatchedLevels]:
-    """For each filesystem, by its path, the next thresholds that it could fall below.
-
-    A filesystem that is above none of its thresholds is left out.
-    """
-    headrooms = list(_headrooms(thresholds, observations))
-    marks = _next_marks(headrooms)
-    paths: dict[int, str] = {}
-    for headroom in headrooms:
-        if headroom.above >= 0:
-            # a device with several roles is read at several paths
-            paths.setdefault(headroom.filesystem.device_id, headroom.filesystem.path)
-    return {
-        path: WatchedLevels(
-            levels=(marks.get((device, False)), marks.get((device, True))),
-            rates=(
-                policy.fastest((device, False), fill_rates),
-                policy.fastest((device, True), fill_rates),
-            ),
-            floor_seconds=policy.floor_seconds,
-            ceiling_seconds=policy.ceiling_seconds,
+    def nothing_fills(self) -> bool:
+        """Whether nothing was filled lately at a rate that counts (`is_negligible`)."""
+        return all(
+            is_negligible(fill.rate, self._assumed(amount))
+            for amount, fill in self.fill_rates.items()
         )
-        for device, path in paths.items()
-    }
+
+    def interval(self, thresholds: Iterable[Threshold]) -> float:
+        """Seconds until the next observation, within [floor, ceiling]: half the time in which an
+        amount could reach the first threshold that it is not below yet.
+
+        A threshold that is already met does not shorten the interval: it is acted on now, or has to
+        wait. `thresholds` include the kubelet's own if they are known, so that its marks do not
+        pass unseen either.
+        """
+        ahead = (
+            self._seconds_to(headroom)
+            for headroom in _headrooms(thresholds, self.observations)
+            if headroom.above >= 0
+        )
+        return next_interval(ahead, self.floor_seconds, self.ceiling_seconds)
+
+    def near_their_marks(
+        self, thresholds: Iterable[Threshold], before: Container[int]
+    ) -> frozenset[int]:
+        """The devices that are worth a watch: they could reach a mark within the ceiling.
+
+        Farther away, the next reading is early enough for every fill that is assumed to be
+        possible. Those in `before` stay until it takes twice the ceiling, beyond which the interval
+        is the ceiling.
+        """
+        near = set()
+        for headroom in _headrooms(thresholds, self.observations):
+            device = headroom.filesystem.device_id
+            ceiling = self.ceiling_seconds * (2 if device in before else 1)
+            if 0 <= self._seconds_to(headroom) < ceiling:
+                near.add(device)
+        return frozenset(near)
+
+    def nearing(self, thresholds: Iterable[Threshold], seconds: float) -> Iterator[Headroom]:
+        """The headrooms in bytes that a fill uses up within so many seconds, or has used up."""
+        for headroom in _headrooms(thresholds, self.observations):
+            fill = self.fill_rates.get(headroom.amount)
+            if headroom.threshold.signal.counts_inodes or fill is None:
+                continue
+            fills = not is_negligible(fill.rate, self.assumed_fill_rate)
+            if fills and headroom.above < fill.rate * seconds:
+                yield headroom
+
+    def levels_to_watch(self, thresholds: Iterable[Threshold]) -> dict[str, WatchedLevels]:
+        """For each filesystem, by its path, the next thresholds that it could fall below.
+
+        A filesystem that is above none of its thresholds is left out.
+        """
+        headrooms = list(_headrooms(thresholds, self.observations))
+        marks = _next_marks(headrooms)
+        paths: dict[int, str] = {}
+        for headroom in headrooms:
+            if headroom.above >= 0:
+                # a device with several roles is read at several paths
+                paths.setdefault(headroom.filesystem.device_id, headroom.filesystem.path)
+        return {
+            path: WatchedLevels(
+                levels=(marks.get((device, False)), marks.get((device, True))),
+                rates=(self._fastest((device, False)), self._fastest((device, True))),
+                floor_seconds=self.floor_seconds,
+                ceiling_seconds=self.ceiling_seconds,
+            )
+            for device, path in paths.items()
+        }
+
+    def _assumed(self, amount: Amount) -> float:
+        """The fill rate that is always assumed to be possible, units a second."""
+        return ASSUMED_INODES_PER_SECOND if amount[1] else self.assumed_fill_rate
+
+    def _fastest(self, amount: Amount) -> float:
+        """The fastest fill of an amount that is taken to be possible, units a second."""
+        fill = self.fill_rates.get(amount)
+        return max(self._assumed(amount), fill.fastest if fill is not None else 0.0)
+
+    def _seconds_to(self, headroom: Headroom) -> float:
+        """How long until a threshold could be met; negative if it is."""
+        signal = headroom.threshold.signal
+        above = headroom.above
+        if not signal.counts_inodes:
+            above = until_below(above, self.observations.filesystems[signal.filesystem][1])
+        return above / self._fastest(headroom.amount)
 
 
 def urgency(
@@ -255,16 +229,18 @@ def urgency(
     Below the kubelet's mark it is the time until nothing is left.
     """
     limits = _next_marks(_headrooms(kubelets, observations))
-    seconds = (
-        _seconds_left(
-            headroom,
-            limits.get(headroom.amount, 0),
-            fill_rates.get(headroom.amount),
-            stats=observations.filesystems[headroom.threshold.signal.filesystem][1],
-        )
-        for headroom in _headrooms(thresholds, observations)
-    )
-    return min(seconds, default=NEVER)
+    soonest = NEVER
+    for headroom in _headrooms(thresholds, observations):
+        signal = headroom.threshold.signal
+        fill = fill_rates.get(headroom.amount)
+        if signal.counts_inodes or fill is None or fill.rate <= 0:
+            continue
+        _, stats = observations.filesystems[signal.filesystem]
+        left = max(headroom.available - limits.get(headroom.amount, 0), 0)
+        if left < stats.step_bytes:
+            left = 0  # the next step goes beyond it; until then nothing falls
+        soonest = min(soonest, (stats.preallocated_bytes + left) / fill.rate)
+    return soonest
 
 
 def headroom_seconds(
@@ -297,7 +273,7 @@ def with_needed(
     limits = _next_marks(_headrooms(hard, observations))
     signals = dict(observations.signals)
     for signal, seen in observations.signals.items():
-        if seen.filesystem is None or signal.counts_inodes:
+        if signal.counts_inodes:
             continue
         _, stats = observations.filesystems[signal.filesystem]
         amount = (seen.filesystem.device_id, False)
@@ -316,18 +292,6 @@ def coming_bytes(stats: FsStats, fill: FillRate | None, lead_seconds: float) -> 
     if stats.preallocated_bytes < rate * STEP_SECONDS:
         return max(written, stats.step_bytes)
     return max(written - stats.preallocated_bytes, 0)
-
-
-def _seconds_left(
-    headroom: Headroom, limit: int, fill: FillRate | None, *, stats: FsStats
-) -> float:
-    """Until the amount reaches its limit, if it is filled on as it is now."""
-    if headroom.threshold.signal.counts_inodes or fill is None or fill.rate <= 0:
-        return NEVER
-    left = max(headroom.available - limit, 0)
-    if left < stats.step_bytes:
-        left = 0  # the next step goes beyond it; until then nothing falls
-    return (stats.preallocated_bytes + left) / fill.rate
 
 
 def faster(before: FillRates, now: FillRates) -> FillRates:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from eviction.decision import thresholds as rules
 from eviction.decision.reclaim_table import BUILT_IN, NO_ROWS, Rows, entries_of, row
 from eviction.types import Decision, NodeCondition, Row, Threshold, Thresholds
-from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
+from signals.types import FsLayout, Signal, SignalObservation, SignalObservations, order_of
 
 
 class EvictionConfig(NamedTuple):
@@ -82,8 +82,9 @@ class EvictionConfig(NamedTuple):
     @property
     def functions(self) -> frozenset[str]:
         """The names of all functions that rows call."""
-        configured = (entry.function for entries in self.rows.values() for entry in entries)
-        return frozenset({*BUILT_IN, *configured})
+        return frozenset(
+            {*BUILT_IN, *(entry.function for entries in self.rows.values() for entry in entries)}
+        )
 
 
 class ManagerState(NamedTuple):
@@ -96,7 +97,6 @@ class ManagerState(NamedTuple):
     whatever could be read; None before the first.
     """
 
-    config: EvictionConfig
     first_observed_at: Mapping[Threshold, float] = {}
     pressure_last_observed_at: float = -math.inf
     met: Thresholds = ()
@@ -106,9 +106,9 @@ class ManagerState(NamedTuple):
 
 
 def synchronize(
-    state: ManagerState, observations: SignalObservations, now: float
+    config: EvictionConfig, state: ManagerState, observations: SignalObservations
 ) -> tuple[ManagerState, Decision]:
-    """One pass: the next state and the decision. `now`: monotonic seconds.
+    """One pass: the next state and the decision.
 
     A failed reading freezes the thresholds of its filesystem: they are neither resolved nor acted
     on, their grace period continues but cannot end, and conditions neither appear nor expire
@@ -118,15 +118,16 @@ def synchronize(
     After a gap without observations (the process was stopped, the machine suspended)
     grace periods start over.
     """
+    now = observations.time
     last = state.last_observed_at
-    if last is not None and now - last > state.config.longest_gap_seconds:
+    if last is not None and now - last > config.longest_gap_seconds:
         state = state._replace(first_observed_at={})  # no threshold has been observed since
     state = state._replace(last_observed_at=now)
     usable = rules.usable(observations.signals)
     if not usable:
-        return state, Decision(state.conditions, (), None, row=(), layout=observations.layout)
-    in_force = state.config.in_layout(observations.layout)
-    met = rules.thresholds_met(in_force, usable, enforce_min_reclaim=False)
+        return state, Decision(state.conditions, layout=observations.layout)
+    in_force = config.in_layout(observations.layout)
+    met = rules.thresholds_met(in_force, usable)
     # a reload may have removed some
     still_in_force = [threshold for threshold in state.met if threshold in in_force]
     unresolved = rules.thresholds_met(still_in_force, usable, enforce_min_reclaim=True)
@@ -140,21 +141,24 @@ def synchronize(
     first_observed = {threshold: state.first_observed_at.get(threshold, now) for threshold in met}
     pressure_at = now if rules.raise_pressure(met) else state.pressure_last_observed_at
     served = rules.thresholds_met_grace_period(first_observed, now)
-    fresh = rules.thresholds_updated_stats(served, usable, state.last_observations)
-    ranked = _ranked(rules.by_priority(fresh, usable), state.config, observations)
+    ranked = _ranked(
+        rules.thresholds_updated_stats(served, usable, state.last_observations),
+        config,
+        observations,
+    )
     chosen = next(iter(ranked), None)
     decision = Decision(
         conditions=rules.node_conditions(
-            reclaim_pressure=now - pressure_at < state.config.transition_period_seconds,
+            reclaim_pressure=now - pressure_at < config.transition_period_seconds,
             disk_pressure=rules.below_kubelets_marks(
-                state.config.kubelets_in_layout(observations.layout),
+                config.kubelets_in_layout(observations.layout),
                 observations.signals,
                 before=NodeCondition.DISK_PRESSURE in state.conditions,
             ),
         ),
         thresholds_met=met,
         acted_on=chosen,
-        row=() if chosen is None else state.config.row(chosen.signal, observations),
+        row=() if chosen is None else config.row(chosen.signal, observations),
         layout=observations.layout,
         others=ranked[1:],
     )
@@ -175,10 +179,11 @@ def synchronize(
 def _ranked(
     thresholds: Thresholds, config: EvictionConfig, observations: SignalObservations
 ) -> Thresholds:
-    """In order of choice: those with a non-empty row first.
+    """In order of choice: those with a non-empty row first, as pressure that no function relieves
+    (on a filesystem of the kubelet's own) must not delay pressure that one does; then the largest
+    deficit relative to the mark, then by signal, hard before soft.
 
-    None of the kubelet's while the layout is unknown. Pressure that no function relieves (on a
-    filesystem of the kubelet's own) must not delay pressure that one does.
+    None of the kubelet's while the layout is unknown.
     """
     relievable = [
         threshold
@@ -186,5 +191,13 @@ def _ranked(
         if observations.layout is not None or not threshold.signal.filesystem.kubelets
     ]
     return tuple(
-        sorted(relievable, key=lambda threshold: not config.row(threshold.signal, observations))
+        sorted(
+            relievable,
+            key=lambda threshold: (
+                not config.row(threshold.signal, observations),
+                -rules.deficit(threshold, observations.signals),
+                order_of(threshold.signal),
+                threshold.grace_seconds,
+            ),
+        )
     )

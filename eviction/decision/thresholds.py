@@ -36,7 +36,6 @@ from signals.types import (
     Signal,
     SignalObservation,
     SignalObservations,
-    order_of,
 )
 
 Observations = Mapping[Signal, SignalObservation]
@@ -53,7 +52,7 @@ def thresholds_met(
     thresholds: Iterable[Threshold],
     observations: Observations,
     *,
-    enforce_min_reclaim: bool,
+    enforce_min_reclaim: bool = False,
     ahead: bool = True,
 ) -> Thresholds:
     """The thresholds whose mark is above the available amount, in the order given. `ahead`: a hard
@@ -83,7 +82,7 @@ def is_coming(threshold: Threshold, observations: Observations) -> bool:
 
 def kubelets_met(kubelets: Iterable[Threshold], observations: Observations) -> Thresholds:
     """The thresholds of the kubelet's that are met, by what the filesystems show."""
-    return thresholds_met(kubelets, as_shown(observations), enforce_min_reclaim=False)
+    return thresholds_met(kubelets, as_shown(observations))
 
 
 def as_shown(observations: Observations) -> dict[Signal, SignalObservation]:
@@ -106,15 +105,12 @@ def node_conditions(*, reclaim_pressure: bool, disk_pressure: bool) -> frozenset
     return frozenset(condition for condition in holds if holds[condition])
 
 
-def below_kubelets_marks(
-    kubelets: Iterable[Threshold], observations: Observations, *, before: bool
-) -> bool:
+def below_kubelets_marks(kubelets: Thresholds, observations: Observations, *, before: bool) -> bool:
     """Whether a signal is below a mark of the kubelet's, so it would report DiskPressure.
 
     `before`: whether one was at the last observation. If so, it counts as below until all of these
     signals are read again: an unread signal neither raises a condition nor ends it.
     """
-    kubelets = tuple(kubelets)
     if kubelets_met(kubelets, observations):
         return True
     stale = {signal for signal, observation in observations.items() if observation.stale}
@@ -146,29 +142,11 @@ def thresholds_updated_stats(
 
 
 def deficit(threshold: Threshold, observations: Observations) -> Fraction:
-    """How far below its mark the signal is, as a share of the mark.
-
-    It is negative if it is clear, 0 without a reading.
-    """
-    observation = observations.get(threshold.signal)
-    if observation is None:
-        return Fraction(0)
+    """How far below its mark the signal, which was read, is, as a share of the mark: negative if it
+    is clear."""
+    observation = observations[threshold.signal]
     mark = threshold.mark(observation.capacity)
     return Fraction(mark - observation.available, mark) if mark else Fraction(0)
-
-
-def by_priority(thresholds: Iterable[Threshold], observations: Observations) -> Thresholds:
-    """The largest deficit relative to the mark first, then by signal, hard before soft."""
-    return tuple(
-        sorted(
-            thresholds,
-            key=lambda threshold: (
-                -deficit(threshold, observations),
-                order_of(threshold.signal),
-                threshold.grace_seconds,
-            ),
-        )
-    )
 
 
 def unreadable(observations: SignalObservations, thresholds: Thresholds) -> Thresholds:
@@ -191,7 +169,6 @@ def highest_mark(
         for threshold in thresholds
         if not threshold.signal.counts_inodes
         and (observation := observations.signals.get(threshold.signal)) is not None
-        and observation.filesystem is not None
         and observation.filesystem.device_id == filesystem.device_id
     )
     return max(marks, default=0)

@@ -6,7 +6,6 @@ A check yields nothing about what is unknown, unless that itself is the problem.
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Literal
 
 from eviction.configuration.effective import eviction_config
 from eviction.decision.thresholds import kubelets_met, thresholds_met
@@ -57,7 +56,6 @@ Findings = Iterator[Finding]
 class DoctorJson(Versioned):
     """What is wrong or risky on this node: the answer of `reclaimd doctor`."""
 
-    kind: Literal["Doctor"] = "Doctor"
     healthy: bool
     """Whether all findings are notes, or there are none."""
     findings: tuple[Finding, ...]
@@ -72,7 +70,7 @@ def pressure(facts: Facts) -> Findings:
     config = eviction_config(facts.configuration)
     kubelets = config.kubelets_in_layout(facts.observations.layout)
     crossed = {threshold.signal for threshold in kubelets_met(kubelets, signals)}
-    for threshold in thresholds_met(facts.thresholds, signals, enforce_min_reclaim=False):
+    for threshold in thresholds_met(facts.thresholds, signals):
         seen = against_its_mark(threshold, facts.observations)
         if config.kubelets is not None:
             below = "below" if threshold.signal in crossed else "not below"
@@ -646,5 +644,8 @@ def examine(facts: Facts) -> DoctorJson:
     """All findings about a node, and the facts about its filesystems."""
     findings = [finding for check in CHECKS for finding in check(facts)]
     findings.sort(key=lambda finding: list(Severity).index(finding.level))
-    healthy = all(finding.level is Severity.NOTE for finding in findings)
-    return DoctorJson(healthy=healthy, findings=tuple(findings), filesystems=facts.filesystems)
+    return DoctorJson(
+        healthy=all(finding.level is Severity.NOTE for finding in findings),
+        findings=tuple(findings),
+        filesystems=facts.filesystems,
+    )

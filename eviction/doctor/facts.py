@@ -41,8 +41,6 @@ from signals.quantity import format_bytes
 from signals.types import SignalObservations
 
 NO_ANSWER = f"its filesystem did not answer within {LATE_SECONDS:g} s"
-MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
-INOTIFY = ("anon_inode:inotify", "anon_inode:[inotify]")
 BUILDKITD_TOML = "/etc/buildkit/buildkitd.toml"
 CACHES_SECONDS = 2.0  # for finding caches, and for counting them
 MANY_SANDBOXES = 3  # that are asked which image they have
@@ -131,7 +129,7 @@ class Facts(NamedTuple):
 def facts_of(node: Node) -> Facts:
     """Asks the runtime, the kernel and the daemon."""
     runtime = Runtime()
-    runtime_problem = node.locate() or ""
+    runtime_problem = node.locate()
     observations = node.summary.observe()
     configuration = node.configuration
     daemon_problem, daemon = _ask_daemon(configuration.control_socket)
@@ -172,7 +170,9 @@ def facts_of(node: Node) -> Facts:
             for name, path in log_directories.items()
             if answer_of(partial(os.path.islink, path), False)
         },
-        inotify_limit=answer_of(lambda: int(Path(MAX_USER_INSTANCES).read_text()), None),
+        inotify_limit=answer_of(
+            lambda: int(Path("/proc/sys/fs/inotify/max_user_instances").read_text()), None
+        ),
         inotify_used=inotify_instances(),
         history_problem=answer_of(lambda: why_unusable(configuration.history_file), NO_ANSWER),
         daemon_problem=daemon_problem,
@@ -189,7 +189,6 @@ def _ask_runtime(node: Node) -> Runtime:
     doubt = node.detection.compare_pods()
     node.restore_image_records()
     node.detection.images()
-    pulls = node.pull_records(listing.containers)
     held = ""
     if node.pod_state_source != "kubelet":
         held = held_by_stopped_pods(listing, f"{node.configuration.root_directory}/pods")
@@ -199,7 +198,7 @@ def _ask_runtime(node: Node) -> Runtime:
         sandbox_image=node.client.sandbox_image() or next(used, None),
         doubt=doubt,
         records=node.records.records,
-        pulls=pulls,
+        pulls=node.pull_records(listing.containers),
         pod_list_problem=node.pods.list_problem or "",
         held=held,
     )
@@ -227,8 +226,11 @@ def _caches(node: Node) -> tuple[Cache, ...]:
     configuration = node.configuration
     pods = os.path.join(configuration.root_directory, "pods")
     named = [path for entry in configuration.functions for path in entry.caches]
-    limit = TimeLimit(node.disk_survey.workers, node.clock, CACHES_SECONDS)
-    return caches_below((pods, *USUAL_PLACES), named, limit)
+    return caches_below(
+        (pods, *USUAL_PLACES),
+        named,
+        TimeLimit(node.disk_survey.workers, node.clock, CACHES_SECONDS),
+    )
 
 
 def _xfs_hints(*directories: str) -> dict[str, tuple[str, int]]:
@@ -245,7 +247,8 @@ def inotify_instances(proc: str = "/proc") -> int:
     for descriptor in iglob(f"{proc}/[0-9]*/fd/*"):
         with suppress(OSError):  # it ended, or may not be read
             if os.lstat(descriptor).st_uid == os.geteuid():
-                instances += os.readlink(descriptor) in INOTIFY
+                link = os.readlink(descriptor)
+                instances += link in ("anon_inode:inotify", "anon_inode:[inotify]")
     return instances
 
 
@@ -284,8 +287,11 @@ def held_by_stopped_pods(listing: Listing, pods: str) -> str:
         elif is_pod_uid(uid) and not _has_volumes(f"{pods}/{uid}/volumes"):
             stopped.add(uid)
     stopped &= {container.pod_uid for container in listing.containers} - live
-    others = tuple(each for each in listing.containers if each.pod_uid not in stopped)
-    without = images_in_use(listing._replace(containers=others))
+    without = images_in_use(
+        listing._replace(
+            containers=tuple(each for each in listing.containers if each.pod_uid not in stopped)
+        )
+    )
     held = images_in_use(listing).by_containers - without.by_containers - without.by_sandboxes
     sizes = [image.size_bytes for image in listing.images if image.id in held and not image.pinned]
     exited = f"pods all of whose containers have exited: {len(stopped)}"

@@ -375,8 +375,7 @@ class NodeObservation(Observation):
     calm_seconds = CALM_INTERVAL_SECONDS
 
     def __init__(self, node: Node):
-        problem = node.locate()
-        if problem is not None:
+        if problem := node.locate():
             raise RuntimeUnavailable(problem)
         super().__init__(node)
         self._client = CriClient(node.endpoint.runtime, node.endpoint.image)

@@ -139,7 +139,7 @@ def plan_lines(
         signal = threshold.signal
         found = observations.signals.get(signal)
         unit = plan.units.get(signal.counts_inodes)
-        if found is None or found.filesystem is None or unit is None:
+        if found is None or unit is None:
             continue
         mark = threshold.mark(found.capacity)
         if found.filesystem.device_id == plan.identity.device_id and unit.lowest < mark:

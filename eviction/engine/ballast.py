@@ -19,7 +19,6 @@ a byte into each block; https://btrfs.readthedocs.io/en/latest/Compression.html.
 
 import os
 from collections.abc import Callable
-from typing import Literal
 
 from eviction.records.json_shapes import LEFT_OUT, Count, LeftOut, Versioned
 from reclaim.functions.ballast import (
@@ -38,17 +37,10 @@ MODE = 0o600
 # types of filesystems where the blocks of a file are not what unlinking it frees
 UNPROVED = ("btrfs", "bcachefs")
 
-Allocate = Callable[[int, int, int], None]
-"""Allocates bytes of an open file (descriptor, offset, length), as `os.posix_fallocate` does.
-
-Raises OSError.
-"""
-
 
 class Ballast(Versioned):
     """The file that is removed when the disk is full: the answer of `reclaimd ballast`."""
 
-    kind: Literal["Ballast"] = "Ballast"
     file: str
     """Its path."""
     size_bytes: Count
@@ -124,12 +116,13 @@ def create_ballast(
     mark_bytes: int = 0,
     abandoned: Callable[[], bool] = lambda: False,
     *,
-    allocate: Allocate = os.posix_fallocate,
+    allocate: Callable[[int, int, int], None] = os.posix_fallocate,
 ) -> tuple[Ballast, bool]:
     """The complete ballast, and whether it was created now.
 
     `mark_bytes`: the highest mark of the filesystem. `abandoned`: called before it gets its name;
-    true if the file is no longer wanted.
+    true if the file is no longer wanted. `allocate`: allocates bytes of an open file (descriptor,
+    offset, length); raises OSError.
 
     Raises BallastRefused, with nothing left behind, if something else is there, space is short, the
     filesystem does not allocate the bytes, or the file was abandoned.

@@ -5,12 +5,13 @@ event; a worker that hangs is an event that does not come. Everything else that 
 the node is an event, too.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from eviction.configuration.effective import Configuration
+from eviction.records.passes import Pass, Trigger
+from eviction.types import Decision, Extent, Row, Thresholds
 from reclaim import types
 from reclaim.function import Ready
 from reclaim.removals import Checked, Claim, ClaimId, StageId
@@ -18,25 +19,19 @@ from reclaim.types import Outcome
 from signals.filesystems import FilesystemPaths
 from signals.interval import WatchedLevels
 from signals.samplers import Sample
-
-if TYPE_CHECKING:
-    from eviction.configuration.effective import Configuration
-    from eviction.records.passes import Pass, Trigger
-    from eviction.types import Decision, Extent, Row, Thresholds
-    from signals.types import Signal, SignalObservations
-
+from signals.types import Signal, SignalObservations
 
 # ---- what is handed out
 
 
 class Read(NamedTuple):
-    """Read these paths, each on its own sampler. A `Sampled` answers for each."""
+    """Read these paths, each on its own sampler. A `Sample` answers for each."""
 
     paths: tuple[str, ...]
 
 
 class Watch(NamedTuple):
-    """Poll a filesystem, and post a `Crossed` once an observation is due."""
+    """Poll a filesystem, and post a `LookWanted` once an observation is due."""
 
     path: str
     levels: WatchedLevels
@@ -126,16 +121,6 @@ Effect = (
 # ---- what happens
 
 
-class Sampled(NamedTuple):
-    """A filesystem was read, or could not be."""
-
-    sample: Sample
-
-
-class Crossed(NamedTuple):
-    """A poll says that an observation is due."""
-
-
 class Planned(NamedTuple):
     """A stage has planned, or failed to."""
 
@@ -180,8 +165,6 @@ class Located(NamedTuple):
     paths: FilesystemPaths | None
     """None: as before."""
     problem: str = ""
-    pods_problem: str | None = None
-    """Why the kubelet has not listed its pods."""
 
 
 class Refreshed(NamedTuple):
@@ -190,7 +173,6 @@ class Refreshed(NamedTuple):
     problem: str = ""
     given_up: bool = False
     """Something more urgent came, or it took too long."""
-    pods_problem: str | None = None
 
 
 class WrittenBack(NamedTuple):
@@ -200,7 +182,7 @@ class WrittenBack(NamedTuple):
 
 
 class LookWanted(NamedTuple):
-    """Somebody wants an observation before the next one is due: inotify, or a command."""
+    """Somebody wants an observation before the next one is due: inotify, a poll, or a command."""
 
     urgent: bool = False
     """At once; otherwise not before the shortest interval has passed."""
@@ -270,24 +252,16 @@ class PauseSet:
     done: Future[int] = field(default_factory=Future)
 
 
-@dataclass(frozen=True)
-class KubeletHealthy:
+class KubeletHealthy(NamedTuple):
     """The kubelet answers on /healthz: it has started its pods again."""
 
 
-@dataclass(frozen=True)
-class Stopping:
-    """Nothing new may begin."""
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A time that the world has named has come."""
+class Tick(NamedTuple):
+    """A time that the world has named has come, or something else than events has changed."""
 
 
 Event = (
-    Sampled
-    | Crossed
+    Sample
     | Planned
     | Progressed
     | CheckEnded
@@ -301,6 +275,5 @@ Event = (
     | Reconfigured
     | PauseSet
     | KubeletHealthy
-    | Stopping
     | Tick
 )

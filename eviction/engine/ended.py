@@ -18,7 +18,7 @@ def record_of(begun: Pass, running: RunningPass, world: World) -> Pass:
     functions = tuple(results_of(running))
     gained_bytes, gained_inodes = running.gained.gained_since(Usage())
     after = world.observations
-    config = world.manager.config
+    config = world.config
     goal = running.request.until
     if goal is None:
         goal = config.in_layout(after.layout)
@@ -27,7 +27,6 @@ def record_of(begun: Pass, running: RunningPass, world: World) -> Pass:
         functions=functions,
         measured=Amounts(max(gained_bytes, 0), max(gained_inodes, 0)),
         written_meanwhile=Amounts(max(-gained_bytes, 0), max(-gained_inodes, 0)),
-        after=after,
         foreseen=with_promised(after, running.assumed),
         still_met=thresholds_met(goal, after.signals, enforce_min_reclaim=True),
         timings=Timings(
@@ -44,14 +43,13 @@ def record_of(begun: Pass, running: RunningPass, world: World) -> Pass:
 
 def seconds_to_eviction(running: RunningPass, config: EvictionConfig) -> float | None:
     """As in the record."""
-    acted_on = running.decision.acted_on
     seen = running.observations
     shown = seen._replace(signals=as_shown(seen.signals))
     return next(
         (
             headroom_seconds(each, shown, running.begun_rates)
             for each in config.kubelets_in_layout(seen.layout)
-            if acted_on is not None and each.hard and each.signal == acted_on.signal
+            if each.hard and each.signal == running.decision.signal
         ),
         None,
     )

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import assert_never
 
 from eviction.configuration.effective import eviction_config, needing_restart, until_restart
-from eviction.decision.headroom import update_fill_rates, with_needed
+from eviction.decision.headroom import update_fill_rates
 from eviction.engine.effects import (
     CheckEnded,
-    Crossed,
     Ended,
     Event,
     KubeletHealthy,
@@ -23,8 +22,6 @@ from eviction.engine.effects import (
     Reconfigured,
     Refreshed,
     Resolve,
-    Sampled,
-    Stopping,
     Tick,
     Withdrawn,
     WrittenBack,
@@ -44,7 +41,7 @@ from reclaim.removals import Claim, StageId, sent_claims
 from reclaim.types import Outcome, Result, Usage
 from signals.clock import LATE_SECONDS
 from signals.samplers import Sample
-from signals.summary import answered, kept, observations_of
+from signals.summary import answered, observations_of
 from signals.types import SignalObservations
 
 
@@ -52,10 +49,8 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
     """The world after this event."""
     now = world.now
     match event:
-        case Sampled(sample):
-            return sampled(world, sample)
-        case Crossed():
-            return world._replace(look_due=now)
+        case Sample():
+            return sampled(world, event)
         case Planned():
             return planned(world, event)
         case Progressed(pass_id, stage):
@@ -71,10 +66,15 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
         case Ended(claim_id, outcome):
             claim = world.removals.get(claim_id)
             return world if claim is None else removal_ended(world, claim, outcome)
-        case Located(paths, problem, pods_problem):
-            world = located(world, problem, pods_problem)
+        case Located(paths, problem):
+            world = located(world, problem)
             if paths is not None and paths != world.paths:
-                readings = kept(world.readings, paths.distinct())
+                distinct = paths.distinct()
+                readings = {
+                    path: published
+                    for path, published in world.readings.items()
+                    if path in distinct
+                }
                 look = world.look
                 if look is not None:  # nothing that is read elsewhere from now on is waited for
                     look = look._replace(awaited=look.awaited & readings.keys())
@@ -85,8 +85,7 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             return refreshed(world, event)
         case WrittenBack(device):
             last = world.writebacks.get(device, Writeback())
-            took = 0.0 if last.since is None else now - last.since
-            last = Writeback(ended_at=now, took=took)
+            last = Writeback(ended_at=now, took=0.0 if last.since is None else now - last.since)
             return world._replace(writebacks={**world.writebacks, device: last})
         case LookWanted(urgent):
             due = now if urgent else max(world.look_floor, now)
@@ -101,11 +100,12 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             changed = needing_restart(world.configuration, configuration)
             configuration = until_restart(world.configuration, configuration)
             # thresholds that stay keep their state
-            manager = world.manager._replace(config=eviction_config(configuration))
-            world = world._replace(configuration=configuration, manager=manager, look_due=now)
+            world = world._replace(
+                configuration=configuration, config=eviction_config(configuration), look_due=now
+            )
             return world.telling("reconfigured").emitting(Resolve(event.done, changed))
         case PauseSet(seconds, unknown, if_unknown):
-            if not if_unknown or world.pause.unknown(now):
+            if not if_unknown or world.pause_is_unknown():
                 pause = world.pause.ended()
                 if seconds:
                     pause = world.pause.begun(now, seconds, unknown)
@@ -113,8 +113,6 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             return world.emitting(Resolve(event.done, len(sent_claims(world.removals))))
         case KubeletHealthy():
             return world._replace(hold_off_until=FOREVER_AGO, look_due=now)
-        case Stopping():
-            return world._replace(stopping=True)
         case Tick():
             return world
         case _:
@@ -125,7 +123,7 @@ def after_defect(world: World, event: Event) -> World:
     """The world after an event that could not be taken in: a filesystem is read again, and its fill
     rate begins anew. Whoever waits for anything else goes on at its deadline."""
     match event:
-        case Sampled(Sample(path=path)):
+        case Sample(path=path):
             readings = dict(world.readings)
             readings.pop(path, None)
             return world._replace(readings=readings, fill_rates={})
@@ -144,14 +142,7 @@ def observed(world: World) -> World:
         wall=world.wall,
         imagefs_problem=world.imagefs_problem,
     )
-    config = world.manager.config
-    observations = with_needed(
-        observations,
-        world.fill_rates,
-        kubelets=config.kubelets_in_layout(observations.layout),
-        lead_seconds=world.lead_seconds,
-    )
-    return world._replace(observations=observations)
+    return world._replace(observations=world.ahead(observations))
 
 
 def sampled(world: World, sample: Sample) -> World:
@@ -163,9 +154,11 @@ def sampled(world: World, sample: Sample) -> World:
         return world
     before = world.observations
     world = observed(world._replace(readings=answered(world.readings, sample)))
-    shortest = world.configuration.poll_floor_seconds
     rates = update_fill_rates(
-        world.fill_rates, world.observations, shortest, incomplete=devices_awaited(world)
+        world.fill_rates,
+        world.observations,
+        world.configuration.poll_floor_seconds,
+        incomplete=devices_awaited(world),
     )
     world = world._replace(fill_rates=rates)
     if world.look is not None:
@@ -257,8 +250,9 @@ def removal_ended(world: World, claim: Claim, outcome: Outcome) -> World:
     if not claim.dry_run and claim.sent_at is not None:
         world = world._replace(removal_ended_at=world.now)
         if outcome.result is Result.REMOVED and outcome.verdict.size_bytes:
-            durations = (*world.durations, outcome.duration_seconds)[-REMEMBERED:]
-            world = world._replace(durations=durations)
+            world = world._replace(
+                durations=(*world.durations, outcome.duration_seconds)[-REMEMBERED:]
+            )
     if not claim.awaited:
         return world.telling("parked_ended", outcome)
     return with_outcome(world, claim, outcome)
@@ -293,21 +287,23 @@ def with_outcome(world: World, claim: Claim, outcome: Outcome) -> World:
 # ---- what the runtime is asked from time to time
 
 
-def located(world: World, problem: str, pods_problem: str | None) -> World:
+def located(world: World, problem: str) -> World:
     """The runtime has said where its images are, or not. While a threshold is met, every second, as
     nothing can be relieved in the wrong place; after waiting for an answer in vain, a minute later;
     while nothing is known yet, every second."""
     asking = world.asking
     known = world.paths.imagefs is not None
-    waited = world.now - (world.now if asking.locating_since is None else asking.locating_since)
+    waited = world.now - (asking.locating_since or world.now)
     in_vain = known and waited >= LATE_SECONDS
     soon = not in_vain and (problem or world.pressed)
-    due = world.now + (RETRY_SECONDS if soon else SELDOM_SECONDS)
     asking = asking._replace(
-        locating_since=None, overdue_told=False, problem=problem, locate_due=due
+        locating_since=None,
+        overdue_told=False,
+        problem=problem,
+        locate_due=world.now + (RETRY_SECONDS if soon else SELDOM_SECONDS),
     )
     world = world._replace(asking=asking, imagefs_problem=problem or world.imagefs_problem)
-    return world.telling("runtime_asked", problem or None, pods_problem)
+    return world.telling("runtime_asked", problem)
 
 
 def refreshed(world: World, event: Refreshed) -> World:
@@ -318,5 +314,5 @@ def refreshed(world: World, event: Refreshed) -> World:
     world = world._replace(asking=world.asking._replace(refreshing_since=None, refresh_due=due))
     if event.given_up:
         return world
-    world = world.telling("runtime_asked", event.problem or None, event.pods_problem)
+    world = world.telling("runtime_asked", event.problem)
     return world if event.problem or world.under_pressure else world.telling("detected")

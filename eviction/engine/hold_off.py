@@ -20,11 +20,6 @@ from eviction.engine.world import RETRY_SECONDS, held_off_sentence
 from reclaim.workers import Workers
 from signals.clock import LATE_SECONDS
 
-FIRST_BYTES = 64
-
-_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-_OK = re.compile(rb"HTTP/1\.[0-9]+ 200\s")
-
 Address = tuple[str, int] | str
 """Host and port, or the path of a unix socket that is forwarded there."""
 
@@ -40,9 +35,9 @@ def kubelet_is_healthy(address: Address | None) -> bool:
     with suppress(OSError), socket.socket(family) as kubelet:
         kubelet.settimeout(LATE_SECONDS)
         kubelet.connect(address)
-        kubelet.sendall(_REQUEST)
+        kubelet.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         # what comes first says it, in one read: more reads would be more waits
-        return _OK.match(kubelet.recv(FIRST_BYTES)) is not None
+        return re.match(rb"HTTP/1\.[0-9]+ 200\s", kubelet.recv(64)) is not None
     return False
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from typing import NamedTuple, Unpack, assert_never, cast
+from typing import Any, NamedTuple, assert_never, cast
 
 from eviction.configuration.effective import Configuration
 from eviction.configuration.file import FunctionEntry, FunctionKind
@@ -40,10 +40,10 @@ from eviction.engine.effects import (
 from eviction.engine.owner import Job, Owner
 from eviction.engine.periodic import loops
 from eviction.engine.stages import Stages
-from eviction.engine.view import NodeView, ViewOptions
-from eviction.engine.world import SELDOM_SECONDS, World, first_world
+from eviction.engine.view import NodeView
+from eviction.engine.world import SELDOM_SECONDS, Loops, World, first_world
 from eviction.records.listener import Listeners
-from eviction.records.passes import Pass, PeriodicLoop, Trigger
+from eviction.records.passes import Pass, Trigger
 from eviction.records.state_file import RecordFile
 from eviction.survey.space import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Decision, EvictionError, Extent
@@ -85,7 +85,7 @@ class CannotPrepare(EvictionError):
 class Node(NodeView):
     """One node. The constructor does no I/O.
 
-    `functions`: those of the node; None: as configured.
+    `functions`: those of the node; None: as configured. `options`: as of `NodeView`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Node(NodeView):
         stopping: threading.Event | None = None,
         records: ImageRecords | None = None,
         functions: FunctionTable | None = None,
-        **options: Unpack[ViewOptions],
+        **options: Any,
     ):
         super().__init__(configuration, **options)
         clock = self.clock
@@ -120,8 +120,11 @@ class Node(NodeView):
         directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
         workers = Workers("work", limit)
         self._held = HeldLayers(self.client)
-        ask = asking_for_pods(configuration.kubelet_access, clock, configuration.kubelet_version)
-        self.pods = KubeletPods(directories, clock, ask)
+        self.pods = KubeletPods(
+            directories,
+            clock,
+            asking_for_pods(configuration.kubelet_access, clock, configuration.kubelet_version),
+        )
         self.inventory = Inventory(
             self.client, self.pods, clock=clock, read_layers=self._layers, workers=workers
         )
@@ -146,6 +149,7 @@ class Node(NodeView):
             clock=clock,
         )
         self._stages = Stages(lambda: self.world, self.context, clock)
+        self.forget = self._stages.forget
         self.client.on_call = self._called
         self.owner = Owner(
             self._first_world(dry_run=dry_run),
@@ -209,9 +213,14 @@ class Node(NodeView):
         return self.owner.world
 
     @property
+    def present(self) -> World:
+        """The same, by the clock as it is now and not as it was at the last turn."""
+        return self.world._replace(now=self.clock.monotonic(), wall=self.clock.wall())
+
+    @property
     def configuration(self) -> Configuration:
         """The one in force."""
-        return self.owner.world.configuration
+        return self.world.configuration
 
     # ---- what is asked of it
 
@@ -221,9 +230,9 @@ class Node(NodeView):
         """
         self.owner.own()
         now = self.clock.monotonic()
-        periodic = tuple[PeriodicLoop, ...]()
+        periodic: Loops = {}
         if self.configuration.periodic_gc:
-            periodic = loops(now, images=self.policies().images.has_periodic_work)
+            periodic = loops(now, images=policies_of(self.configuration).images.has_periodic_work)
         self.owner.world = self.world._replace(
             now=now,
             on_its_own=True,
@@ -232,17 +241,16 @@ class Node(NodeView):
             periodic=periodic,
         )
 
-    def locate(self) -> str | None:
-        """Asks the runtime where its images are; returns None, or the reason in a
-        sentence if that is unknown.
-        """
+    def locate(self) -> str:
+        """Asks the runtime where its images are; returns why that is unknown, in a sentence, or an
+        empty string."""
         located = self._located()
         self.owner.post(located)
-        return located.problem or None
+        return located.problem
 
     def _located(self) -> Located:
         problem = super().locate()  # which fills the summary
-        return Located(self.summary.paths, problem or "", self.pods_problem)
+        return Located(self.summary.paths, problem)
 
     def look(self) -> tuple[SignalObservations, Decision]:
         """Observes the node and decides."""
@@ -307,22 +315,9 @@ class Node(NodeView):
         self.owner.workers.limit = self.directory_threads.limit = limit
         return changed
 
-    def paused(self) -> str:
-        """Why nothing may be removed because of an operator, in a sentence; empty if it may."""
-        return self.world.pause.why(self.clock.monotonic(), self.clock.wall())
-
     def pause_left_seconds(self) -> float:
         """How much longer an operator's pause lasts; 0 without one."""
-        return self.world.pause.left_seconds(self.clock.monotonic())
-
-    def pause_is_unknown(self) -> bool:
-        """Whether it lasts only because it is not known whether one is in force."""
-        return self.world.pause.unknown(self.clock.monotonic())
-
-    def held_off(self) -> str | None:
-        """Why no pass may begin by itself, in a sentence; None if one may."""
-        now = self.world._replace(now=self.clock.monotonic(), wall=self.clock.wall())
-        return now.held_off() or None
+        return self.present.pause_left_seconds()
 
     def pause(self, seconds: float, unknown: str = "", *, if_unknown: bool = False) -> int:
         """Nothing is removed for so long, 0: removals go on. Once it returns, that is in force:
@@ -349,17 +344,12 @@ class Node(NodeView):
                         self.owner.workers.run(self.shadow)
                 return located
             case Refresh():
-                refreshed = self.detection.refresh(
+                return self.detection.refresh(
                     lambda: self.world.asks_the_runtime() or self.stopping.is_set()
                 )
-                return refreshed._replace(pods_problem=self.pods_problem)
             case WriteBack(path, device, coming_bytes):
                 write_back(path, coming_bytes)
                 return WrittenBack(device)
-
-    def forget(self, pass_id: str) -> None:
-        """A pass has ended."""
-        self._stages.forget(pass_id)
 
     def context(self, facts: Callable[[], PassFacts]) -> ReclaimContext:
         """What the stages of one pass may use."""
@@ -370,7 +360,7 @@ class Node(NodeView):
             records=self.records,
             part_ages=self.detection.part_ages,
             clock=self.clock,
-            policies=self.policies(),
+            policies=policies_of(self.configuration),
             log_paths=self.log_paths,
             stopping=self.stopping,
             facts=facts,
@@ -441,13 +431,15 @@ class Node(NodeView):
     @property
     def threads_not_started(self) -> int:
         """How many times a thread could not be started."""
-        pools = (
-            self.owner.workers,
-            self.sampler_threads,
-            self.directory_threads,
-            self.disk_survey.workers,
+        return sum(
+            pool.not_started
+            for pool in (
+                self.owner.workers,
+                self.sampler_threads,
+                self.directory_threads,
+                self.disk_survey.workers,
+            )
         )
-        return sum(pool.not_started for pool in pools)
 
     # the form of a CallObserver
     def _called(self, call: str, seconds: float, failed: bool) -> None:
@@ -455,10 +447,6 @@ class Node(NodeView):
         if progress is not None:
             self.owner.post(progress)
         self.listeners.tell("called", call, seconds, failed)
-
-    def policies(self) -> Policies:
-        """The garbage collection policies as configured now."""
-        return policies_of(self.configuration)
 
     def image_fs_space(self) -> tuple[int, int]:
         """Capacity and available bytes of the image filesystem, for the periodic image GC.
@@ -468,7 +456,7 @@ class Node(NodeView):
         """
         problem = super().locate()
         path = self.summary.paths.imagefs
-        if problem is not None or path is None:
+        if problem or path is None:
             raise RuntimeUnavailable(problem or "the image filesystem is not known")
         stats = self._reader(path, self.clock.monotonic()).stats
         return stats.capacity_bytes, stats.available_bytes
@@ -596,8 +584,9 @@ def made(entry: FunctionEntry, root_dir: str, log: Log) -> ReclaimFunction:
             )
             return program_function(program, frees)
         case FunctionKind.BALLAST:
-            settings = BallastSettings(entry.path, entry.size_bytes)
-            return release_ballast_function(name, settings, frees)
+            return release_ballast_function(
+                name, BallastSettings(entry.path, entry.size_bytes), frees
+            )
         case FunctionKind.ROTATED_LOGS:
             return delete_rotated_logs_function(name, cast(int, entry.keep), frees)
         case FunctionKind.CONTAINERD_GARBAGE:

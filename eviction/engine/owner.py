@@ -19,7 +19,6 @@ from typing import NamedTuple, Protocol, TypeVar
 from eviction.engine.effects import (
     Check,
     CheckEnded,
-    Crossed,
     Effect,
     Ended,
     Event,
@@ -27,15 +26,14 @@ from eviction.engine.effects import (
     Locate,
     Located,
     Looked,
+    LookWanted,
     Plan,
     Planned,
     Read,
     Refresh,
     Refreshed,
     Resolve,
-    Sampled,
     Send,
-    Stopping,
     Tell,
     Tick,
     Watch,
@@ -111,7 +109,7 @@ class Owner:
         self._thread: threading.Thread | None = None
         self._over = False  # whether nobody turns any more
         # one object, by which a sampler knows equal levels
-        self._crossed = lambda: self.post(Crossed())
+        self._crossed = lambda: self.post(LookWanted(urgent=True))
         self.began_at = self.due_at = self.clock.monotonic()
         """When its next turn is due at the latest; while it turns, since when (monotonic seconds).
         """
@@ -123,7 +121,7 @@ class Owner:
     def stop(self) -> None:
         """Nothing new begins from now on."""
         self.stopping.set()
-        self.post(Stopping())
+        self.post(Tick())  # which takes that in
 
     def ask(self, event: Event, answer: Future[Answered]) -> Answered:
         """Posts an event and waits for its answer. Raises what the answer raises."""
@@ -151,9 +149,8 @@ class Owner:
         """What follows from workers that hang, in a sentence; empty unless
         something has waited long for one.
         """
-        now = self.clock.monotonic()
-        seconds = 0.0 if self._waiting_since is None else now - self._waiting_since
-        if seconds < SLOW_SECONDS:
+        since = self._waiting_since
+        if since is None or (seconds := self.clock.monotonic() - since) < SLOW_SECONDS:
             return ""
         return (
             f"all {self._at_work} threads for calls of the runtime are at work, and what is next"
@@ -260,20 +257,14 @@ class Owner:
         with suppress(queue.Empty):
             while True:
                 taken.append(self._events.get_nowait())
-        events = list[Event]()
-        for event in taken:
-            if isinstance(event, Answer):
-                self._at_work -= 1
-                events.append(event.event)
-            else:
-                events.append(event)
-        return events
+        self._at_work -= sum(isinstance(event, Answer) for event in taken)
+        return [event.event if isinstance(event, Answer) else event for event in taken]
 
     def _sampled(self, sample: Sample) -> None:
         try:
-            self._events.put_nowait(Sampled(sample))
+            self._events.put_nowait(sample)
         except queue.Full:  # this may be the owner's own thread, which nobody else makes room for
-            self._failed.append(Sampled(sample))
+            self._failed.append(sample)
 
     # ---- what follows is handed out
 

@@ -16,7 +16,7 @@ others, one removal at a time.
 from dataclasses import replace
 
 from eviction.engine.relief import promised_bytes
-from eviction.engine.world import RunningPass, World
+from eviction.engine.world import Loops, RunningPass, World
 from eviction.records.passes import Pass, PassResult, PeriodicLoop
 from reclaim.functions.table import CONTAINER_GC
 from reclaim.functions.unused_images import IMAGE_GC
@@ -31,19 +31,17 @@ FUNCTIONS = {CONTAINER: CONTAINER_GC, IMAGE: IMAGE_GC}
 NAMED = 3  # failed removals in an error
 
 
-def loops(now: float, *, images: bool) -> tuple[PeriodicLoop, ...]:
-    """The loops, both due at once. `images`: whether there is a loop of images."""
-    both = (
-        PeriodicLoop(CONTAINER, CONTAINER_PERIOD_SECONDS, now),
-        PeriodicLoop(IMAGE, IMAGE_PERIOD_SECONDS, now),
-    )
-    return both if images else both[:1]
+def loops(now: float, *, images: bool) -> Loops:
+    """The loops, due at once. `images`: whether there is a loop of images."""
+    periods = {CONTAINER: CONTAINER_PERIOD_SECONDS}
+    if images:
+        periods[IMAGE] = IMAGE_PERIOD_SECONDS
+    return {what: PeriodicLoop(what, seconds, now) for what, seconds in periods.items()}
 
 
 def with_loop(world: World, loop: PeriodicLoop) -> World:
     """The same with this loop."""
-    loops = [loop if other.what == loop.what else other for other in world.periodic]
-    return world._replace(periodic=tuple(loops))
+    return world._replace(periodic={**world.periodic, loop.what: loop})
 
 
 def periodic_ended(world: World, running: RunningPass, record: Pass) -> World:
@@ -51,10 +49,11 @@ def periodic_ended(world: World, running: RunningPass, record: Pass) -> World:
 
     How this one is told depends on whether the last one failed.
     """
-    (loop,) = (loop for loop in world.periodic if loop.what == running.lane)
+    loop = world.periodic[running.lane]
     result, event = outcome_of(running, record)
-    due = world.now + loop.period_seconds
-    world = with_loop(world, loop._replace(due=due, failed=bool(result.error)))
+    world = with_loop(
+        world, loop._replace(due=world.now + loop.period_seconds, failed=bool(result.error))
+    )
     record = replace(
         record,
         functions=(result,),

@@ -142,7 +142,7 @@ class Disk(NamedTuple):
 
 def goal_of(running: RunningPass, function: str, world: World) -> Goal:
     """The thresholds that the function can relieve; or what was asked for in their place."""
-    thresholds, waits = world.manager.config.goal(function, world.observations)
+    thresholds, waits = world.config.goal(function, world.observations)
     waits = waits and not running.request.every_function
     if running.request.until is not None and not waits:
         thresholds = running.request.until
@@ -166,8 +166,9 @@ def disk_of(running: RunningPass, world: World, *, promised_bytes: int = 0) -> D
         # by the present fill rate or the one at the beginning, whichever is faster,
         # because freed bytes hide a fill
         rates = faster(running.begun_rates, world.fill_rates)
-        kubelets = world.manager.config.kubelets_in_layout(seen.layout)
-        seconds_left = urgency(goal.thresholds, seen, rates, kubelets=kubelets)
+        seconds_left = urgency(
+            goal.thresholds, seen, rates, kubelets=world.config.kubelets_in_layout(seen.layout)
+        )
     promised = Counter(running.assumed)
     promised[world.functions[running.function].frees] += promised_bytes
     relieved = not goal.met(with_promised(seen, promised))
@@ -197,7 +198,7 @@ def last_read(running: RunningPass, function: str, world: World) -> dict[str, fl
     paths = set[str]()
     for threshold in goal_of(running, function, world).thresholds:
         observation = seen.signals.get(threshold.signal)
-        if observation is not None and observation.filesystem is not None:
+        if observation is not None:
             paths.add(observation.filesystem.path)
     frees = world.functions[function].frees
     if frees in seen.filesystems:
@@ -255,10 +256,11 @@ def with_promised(
             by_device[observations.filesystems[role][0].device_id] += promised_bytes
     signals = dict(observations.signals)
     for signal, seen in signals.items():
-        if seen.filesystem is not None and not signal.counts_inodes:
+        if not signal.counts_inodes:
             promised_here = by_device[seen.filesystem.device_id]
-            available = min(seen.available + promised_here, max(seen.available, seen.capacity))
-            signals[signal] = seen._replace(available=available)
+            signals[signal] = seen._replace(
+                available=min(seen.available + promised_here, max(seen.available, seen.capacity))
+            )
     return observations._replace(signals=signals)
 
 
@@ -267,8 +269,14 @@ def pressure_of(running: RunningPass, world: World) -> Pressure:
     what is written while a program runs."""
     acted_on = running.decision.acted_on if running.request.row is None else None
     if acted_on is None:
-        goals = (goal_of(running, function, world).thresholds for function in running.row)
-        acted_on = next((threshold for goal in goals for threshold in goal), None)
+        acted_on = next(
+            (
+                threshold
+                for function in running.row
+                for threshold in goal_of(running, function, world).thresholds
+            ),
+            None,
+        )
     if acted_on is None:
         return Pressure(pass_id=running.id)
     signal = acted_on.signal
@@ -277,15 +285,13 @@ def pressure_of(running: RunningPass, world: World) -> Pressure:
         return Pressure(signal=str(signal), pass_id=running.id)
     needed = max(acted_on.mark_with_min_reclaim(observation.capacity), observation.needed)
     missing = max(needed - observation.available, 0)
-    place = ""
-    if (filesystem := observation.filesystem) is not None:
-        place = filesystem.mount_point or filesystem.path
-        fill = world.fill_rates.get((filesystem.device_id, signal.counts_inodes))
-        if missing and fill is not None:
-            missing += int(fill.rate * RUN_SECONDS)
+    filesystem = observation.filesystem
+    fill = world.fill_rates.get((filesystem.device_id, signal.counts_inodes))
+    if missing and fill is not None:
+        missing += int(fill.rate * RUN_SECONDS)
     return Pressure(
         signal=str(signal),
-        filesystem=place,
+        filesystem=filesystem.mount_point or filesystem.path,
         available=observation.available,
         mark=acted_on.mark(observation.capacity),
         missing_bytes=0 if signal.counts_inodes else missing,
@@ -306,7 +312,7 @@ def brake(running: RunningPass, world: World) -> Reason | None:
         return None
     if running.configuration is not world.configuration:
         return Reason.RECONFIGURED
-    paused = world.pause.left_seconds(world.now) > 0 and world.pause.count != running.pause_count
+    paused = world.pause_left_seconds() > 0 and world.pause.count != running.pause_count
     return Reason.PAUSED if paused else None
 
 
@@ -436,8 +442,8 @@ def claimed(
     assert verdict is not None
     stage = stage._replace(taken=stage.taken + 1)
     if any(claim.verdict.id == verdict.id for claim in world.under_way()):
-        kept = (*stage.kept, Outcome(verdict.kept(Reason.BEING_REMOVED)))
-        return running.with_stage(stage._replace(kept=kept)), None
+        left_out = stage._replace(kept=(*stage.kept, Outcome(verdict.kept(Reason.BEING_REMOVED))))
+        return running.with_stage(left_out), None
     claim = Claim(running.id, stage.id, verdict, claimed_at=world.now, dry_run=running.dry_run)
     return running.with_stage(stage._replace(begun=stage.begun + 1)), claim
 
@@ -483,8 +489,10 @@ def ask_plans(running: RunningPass, stages: tuple[StageId, ...], world: World) -
     for stage in stages:
         run = StageRun(stage, world.now, world.now)
         if stage in world.hanging:
-            error = cannot_plan(stage, "an earlier reading has not been answered yet")
-            run = run._replace(plan=NO_PLAN, error=error)
+            run = run._replace(
+                plan=NO_PLAN,
+                error=cannot_plan(stage, "an earlier reading has not been answered yet"),
+            )
         else:
             asked.append(Plan(running.id, stage))
         current.append(run)
@@ -601,7 +609,7 @@ def reached(running: RunningPass, world: World) -> bool:
     if running.trigger is not Trigger.LEAD or acts_on is None:
         return True
     seen = world.observations.signals
-    return bool(thresholds_met((acts_on,), seen, enforce_min_reclaim=False, ahead=False))
+    return bool(thresholds_met((acts_on,), seen, ahead=False))
 
 
 def settled(running: RunningPass) -> bool:

@@ -17,11 +17,9 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import takewhile
+from itertools import starmap, takewhile
 from operator import itemgetter
 
-from eviction.configuration.effective import poll_policy
-from eviction.decision.headroom import levels_to_watch, nearing, nothing_fills, observation_interval
 from eviction.decision.synchronize import synchronize
 from eviction.decision.thresholds import is_coming
 from eviction.engine.effects import (
@@ -130,7 +128,7 @@ def next_deadline(world: World) -> float:
         elif world.claims_of(running):
             due.append(world.now + TICK_SECONDS)
     if world.on_its_own and not world.stopping:
-        due += [loop.due for loop in world.periodic]
+        due += [loop.due for loop in world.periodic.values()]
         asking = world.asking
         if world.configuration.has_runtime and not asking.overdue_told:
             since = asking.locating_since
@@ -172,8 +170,11 @@ def plans_in_time(world: World) -> World:
     for running in world.passes.values():
         for run in running.current:
             if run.plan is None and world.now >= run.progress_at + HANGS_SECONDS:
-                error = cannot_plan(run.id, f"it did not answer within {HANGS_SECONDS:g} s")
-                given_up = run._replace(plan=NO_PLAN, error=error, planned_at=world.now)
+                given_up = run._replace(
+                    plan=NO_PLAN,
+                    error=cannot_plan(run.id, f"it did not answer within {HANGS_SECONDS:g} s"),
+                    planned_at=world.now,
+                )
                 world = world.with_pass(world.passes[running.id].with_stage(given_up))
                 world = world._replace(hanging=world.hanging | {run.id})
     return world
@@ -190,8 +191,9 @@ def judged(world: World) -> World:
         try:
             world = judged_claim(world, claim, claim.checked)
         except Exception as defect:  # noqa: BLE001 # a defect in one pass sends nothing, and does not end all relief
-            failed = Outcome(claim.verdict, Result.FAILED, in_words(defect))
-            world = removal_ended(world, claim, failed)
+            world = removal_ended(
+                world, claim, Outcome(claim.verdict, Result.FAILED, in_words(defect))
+            )
     return world
 
 
@@ -214,8 +216,12 @@ def judged_claim(world: World, claim: Claim, checked: Checked) -> World:
         world = world.with_claim(claim)
     assert running is not None
     # what may have been mounted over it meanwhile, or be enough by now
-    since = max(claim.ready_since, running.measure_after)
-    unread = unread_since(running, claim.stage.function, world, since=since)
+    unread = unread_since(
+        running,
+        claim.stage.function,
+        world,
+        since=max(claim.ready_since, running.measure_after),
+    )
     if unread:
         return reads(world, unread)
     if another_goes_first(claim, running, world):
@@ -325,8 +331,7 @@ def reads(world: World, paths: Iterable[str]) -> World:
 
 def begun(world: World, running: RunningPass) -> World:
     """The pass begins: another row of its filesystem may wait for it from now on."""
-    lane = world.lane(running.lane)._replace(another_waits=False)
-    world = world.with_lane(running.lane, lane).with_pass(running)
+    world = world.with_lane(running.lane, another_waits=False).with_pass(running)
     if isinstance(running.lane, int) and not running.dry_run:
         world = world._replace(booked_to={running.lane: running.id, **world.booked_to})
     return advanced(world, running)
@@ -364,6 +369,7 @@ def ended(world: World, running: RunningPass) -> World:
         running.trigger,
         observations=running.observations,
         decision=running.decision,
+        after=world.observations,
         row=running.row,
     )
     try:
@@ -372,15 +378,15 @@ def ended(world: World, running: RunningPass) -> World:
         problem = in_words(defect)
         failed = tuple(ReclaimResult(name, error=problem) for name in running.row[:1])
         record = replace(record, functions=failed, result=PassResult.FAILED, reason=problem)
-    passes = {other.id: other for other in world.passes.values() if other.id != running.id}
+    passes = dict(world.passes)
+    del passes[running.id]
     world = world._replace(passes=passes)
     booked_to = {}
     for device, holder in world.booked_to.items():
         heir = running_in(device, world) if holder == running.id else passes.get(holder)
         if heir is not None:
             booked_to[device] = heir.id
-    lane = world.lane(running.lane)._replace(ended_at=world.now)
-    world = world._replace(booked_to=booked_to).with_lane(running.lane, lane)
+    world = world._replace(booked_to=booked_to).with_lane(running.lane, ended_at=world.now)
     world = world.emitting(Forget(running.id))
     if world.on_its_own:
         world = world._replace(look_due=min(world.look_due, world.now))
@@ -401,8 +407,7 @@ def backed_off(world: World, running: RunningPass, record: Pass) -> World:
     """The pause of its row after a pass of the daemon's own: none after success, 1 s after a
     failure or any gain, else twice the last one, up to 60 s; never longer than until the next
     object is old enough."""
-    lane = world.lane(running.lane)
-    seconds = lane.back_off(running.row).seconds
+    seconds = world.lane(running.lane).back_off(running.row).seconds
     if record.result is PassResult.SATISFIED:
         seconds = 0.0
     elif record.result is PassResult.FAILED or record.count(Result.REMOVED):
@@ -412,7 +417,7 @@ def backed_off(world: World, running: RunningPass, record: Pass) -> World:
     eligible = (result.eligible_in_seconds for result in record.functions)
     waits = [max(wait, 0.0) for wait in eligible if wait is not None]
     after = BackOff(world.now + min([seconds, *waits]), seconds)
-    return world.with_lane(running.lane, lane.with_back_off(running.row, after))
+    return world.with_back_off(running.lane, running.row, after)
 
 
 # ---- looks
@@ -424,8 +429,9 @@ def looked(world: World) -> World:
         if world.now < world.look_due:
             return world
         awaited = unasked(world, sorted(world.paths.distinct()))
-        look = Look(world.now, frozenset(awaited))
-        world = reads(world, awaited)._replace(look=look, look_due=NEVER)
+        world = reads(world, awaited)._replace(
+            look=Look(world.now, frozenset(awaited)), look_due=NEVER
+        )
     assert world.look is not None
     if world.look.awaited and world.now < look_ends_at(world.look, world):
         return world
@@ -445,7 +451,7 @@ def decided(world: World) -> World:
     if world.observations.time < world.now:  # else the last answer was just taken in
         world = observed(world)
     observations = world.observations._replace(polls={})
-    manager, decision = synchronize(world.manager, observations, world.now)
+    manager, decision = synchronize(world.config, world.manager, observations)
     world = world.emitting(Looked())
     world = world.telling("observed", observations, decision)
     trigger = Trigger.WATCH if world.look_is_wanted else Trigger.INTERVAL
@@ -477,12 +483,12 @@ def begun_where_due(world: World, trigger: Trigger) -> World:
     decision = world.decision
     world = row_is_empty(lanes_after(world), decision)
     for running in world.passes.values():
-        stalled = stalled_seconds(running, world, world.now)
+        stalled = stalled_seconds(running, world)
         if stalled > SLOW_SECONDS:
             world = world.telling("takes_long", what_of(running), stalled)
     others = [
         decision._replace(
-            acted_on=threshold, row=world.manager.config.row(threshold.signal, world.observations)
+            acted_on=threshold, row=world.config.row(threshold.signal, world.observations)
         )
         for threshold in decision.others
     ]
@@ -494,19 +500,17 @@ def begun_where_due(world: World, trigger: Trigger) -> World:
 def next_look_set(world: World, wanted_at: float) -> World:
     """The next look is due; sooner if one was wanted meanwhile. Close to a mark, samplers poll."""
     # half the time in which a mark could be reached
-    halfway = observation_interval(
-        marks_to_watch(world),
-        world.observations,
-        world.fill_rates,
-        policy=poll_policy(world.configuration),
-    )
+    halfway = world.outlook.interval(marks_to_watch(world))
     seconds, why = next_look(world, halfway)
     due = world.now + seconds
     if wanted_at < due:
         due = wanted_at
         why = LookWhy.WANTED
-    floor = world.now + world.configuration.poll_floor_seconds
-    world = world._replace(look_due=due, look_why=why, look_floor=floor)
+    world = world._replace(
+        look_due=due,
+        look_why=why,
+        look_floor=world.now + world.configuration.poll_floor_seconds,
+    )
     return world.emitting(*polls(world, halfway))
 
 
@@ -515,13 +519,7 @@ def lane_of(signal: Signal | None, world: World) -> int | None:
     be read has one of its own.
     """
     observation = None if signal is None else world.observations.signals.get(signal)
-    filesystem = None if observation is None else observation.filesystem
-    return None if filesystem is None else filesystem.device_id
-
-
-def lane_acted_on(decision: Decision, world: World) -> int | None:
-    """The lane of the threshold that a decision acts on."""
-    return lane_of(None if decision.acted_on is None else decision.acted_on.signal, world)
+    return None if observation is None else observation.filesystem.device_id
 
 
 def running_in(lane: LaneName, world: World) -> RunningPass | None:
@@ -562,17 +560,16 @@ def begin_where_due(world: World, decision: Decision, trigger: Trigger) -> World
     or its filesystem has one.
     """
     row = decision.row
-    name = lane_acted_on(decision, world)
-    lane = world.lane(name)
-    back_off = lane.back_off(row)
+    name = lane_of(decision.signal, world)
+    back_off = world.lane(name).back_off(row)
     if decision.acted_on is None or not row or world.now < back_off.until:
         return world
     if (running := running_in(name, world)) is not None:
         waits = running.wanted is not None or row != running.row
-        return world.with_lane(name, lane._replace(another_waits=True)) if waits else world
+        return world.with_lane(name, another_waits=True) if waits else world
     if held_off := world.held_off():
         tried_again = back_off._replace(until=world.now + RETRY_SECONDS)
-        world = world.with_lane(name, lane.with_back_off(row, tried_again))
+        world = world.with_back_off(name, row, tried_again)
         return world.telling("not_begun", held_off)
     if is_coming(decision.acted_on, world.observations.signals):
         trigger = Trigger.LEAD
@@ -586,14 +583,14 @@ def next_look(world: World, halfway: float) -> tuple[float, LookWhy]:
 
     Close to a mark the samplers poll in between (`polls`).
     """
-    policy = poll_policy(world.configuration)
+    configuration = world.configuration
     decision = world.decision
     if any(running.measures for running in world.removing()):
         return TICK_SECONDS, LookWhy.RELIEVING
     if pass_is_due(world):
-        return policy.floor_seconds, LookWhy.TO_RELIEVE
+        return configuration.poll_floor_seconds, LookWhy.TO_RELIEVE
     if decision.acted_on is None:
-        due = [(policy.ceiling_seconds, LookWhy.NO_MARK_NEAR)]
+        due = [(configuration.poll_ceiling_seconds, LookWhy.NO_MARK_NEAR)]
         # in a grace period, or the layout is not known, or there is no newer reading
         if decision.thresholds_met:
             due.append((TICK_SECONDS, LookWhy.NOT_YET))
@@ -614,27 +611,24 @@ def polls(world: World, halfway: float) -> list[Watch]:
     longest, _ = longest_near_a_mark(world)
     if pass_is_due(world) or halfway >= longest:
         return []
-    thresholds = marks_to_watch(world)
-    policy = poll_policy(world.configuration)
-    levels = levels_to_watch(thresholds, world.observations, world.fill_rates, policy=policy)
-    return [Watch(path, level) for path, level in levels.items()]
+    return list(starmap(Watch, world.outlook.levels_to_watch(marks_to_watch(world)).items()))
 
 
 def marks_to_watch(world: World) -> Thresholds:
     """The thresholds in force, and the kubelet's."""
-    return world.manager.config.marks_to_watch(world.observations.layout)
+    return world.config.marks_to_watch(world.observations.layout)
 
 
 def longest_near_a_mark(world: World) -> tuple[float, LookWhy]:
     """The longest interval where polls look in between, and why."""
-    if nothing_fills(world.fill_rates, poll_policy(world.configuration)):
+    if world.outlook.nothing_fills():
         return RETRY_SECONDS, LookWhy.NOTHING_FILLS
     return TICK_SECONDS, LookWhy.POLLED
 
 
 def pause_seconds(world: World) -> float:
     """How long the row that is to be called still pauses."""
-    lane = world.lane(lane_acted_on(world.decision, world))
+    lane = world.lane(lane_of(world.decision.signal, world))
     return lane.back_off(world.decision.row).until - world.now
 
 
@@ -652,10 +646,8 @@ def wanted_begun(world: World) -> World:
     A dry run waits for other dry runs only."""
     for wanted in world.wanted:
         name: LaneName = "dry run"
-        if not wanted.request.dry_run and wanted.signal is None:
-            name = lane_acted_on(wanted.decision, world)
-        elif not wanted.request.dry_run:
-            name = lane_of(wanted.signal, world)
+        if not wanted.request.dry_run:
+            name = lane_of(wanted.signal or wanted.decision.signal, world)
         if running_in(name, world) is not None:
             continue
         world = world.without(wanted)
@@ -670,14 +662,14 @@ def wanted_begun(world: World) -> World:
 
 def periodic_begun(world: World) -> World:
     """The passes of the kubelet's periodic loops, where they are due."""
-    for loop in world.periodic:
+    for loop in world.periodic.values():
         if world.now < loop.due:
             continue
         if world.held_off():
             world = with_loop(world, loop._replace(due=world.now + RETRY_SECONDS))
             continue
         request = Request(row=(FUNCTIONS[loop.what],), extent=Extent.ALL)
-        decision = world.decision._replace(acted_on=None, row=(), layout=None)
+        decision = Decision(world.decision.conditions, world.decision.thresholds_met)
         world = with_loop(world, loop._replace(due=NEVER))  # until the pass has ended
         world, running = new_pass(world, Trigger.PERIODIC, request, decision=decision)
         world = begun(world, running._replace(lane=loop.what))
@@ -697,7 +689,7 @@ def runtime_asked(world: World) -> World:
             return world
         problem = f"where its images are: it did not answer within {LATE_SECONDS:g} s"
         asking = asking._replace(overdue_told=True, problem=problem)
-        return world._replace(asking=asking).telling("runtime_asked", problem, None)
+        return world._replace(asking=asking).telling("runtime_asked", problem)
     if now >= asking.locate_due:
         return world._replace(asking=asking._replace(locating_since=now)).emitting(Locate())
     at_rest = not world.under_pressure and not world.asks_the_runtime()
@@ -713,16 +705,10 @@ def written_back(world: World) -> World:
     on XFS, where an fsync does not wait for what others wrote, but for this."""
     if world.removes_nothing or world.look is not None:  # the look may show something else
         return world
-    headrooms = nearing(
-        world.manager.config.in_layout(world.observations.layout),
-        world.observations,
-        world.fill_rates,
-        seconds=NEAR_SECONDS,
-        policy=poll_policy(world.configuration),
-    )
+    thresholds = world.config.in_layout(world.observations.layout)
     near = {
         headroom.filesystem.device_id: headroom
-        for headroom in headrooms
+        for headroom in world.outlook.nearing(thresholds, NEAR_SECONDS)
         if headroom.filesystem.type != "xfs"
     }
     # those of other filesystems are forgotten once they have ended
@@ -753,10 +739,10 @@ def what_of(running: RunningPass) -> str:
     return f"relieving {acted_on.signal}"
 
 
-def stalled_seconds(running: RunningPass, world: World, now: float) -> float:
+def stalled_seconds(running: RunningPass, world: World) -> float:
     """How long a pass has made no progress: no call was answered, no removal ended or was left, and
     no program is within its time."""
     sent_by = {claim.stage for claim in world.claims_of(running) if claim.sent_at is not None}
     if any(run.patience_seconds is not None and run.id in sent_by for run in running.current):
         return 0.0
-    return max(now - running.progress_at, 0.0)
+    return max(world.now - running.progress_at, 0.0)

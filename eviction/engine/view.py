@@ -6,7 +6,6 @@ config`) use the view alone, so they start without importing the rest.
 """
 
 from collections.abc import Sequence
-from typing import TypedDict, Unpack
 
 from eviction.configuration.effective import (
     USUAL_ENDPOINTS,
@@ -25,37 +24,40 @@ from signals.summary import NodeSummary
 from signals.types import FsLayout
 
 
-class ViewOptions(TypedDict, total=False):
-    """What a node is observed with, in place of what is usual."""
-
-    reader: FilesystemReader
-    clock: Clock
-    read_deadline_seconds: float
-    usual_endpoints: Sequence[str]
-
-
 class NodeView:
     """One node, read-only.
 
     The constructor does no I/O; `locate` asks the runtime where its images are.
     """
 
-    def __init__(self, configuration: Configuration, **options: Unpack[ViewOptions]):
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        reader: FilesystemReader | None = None,
+        clock: Clock | None = None,
+        read_deadline_seconds: float = READ_DEADLINE_SECONDS,
+        usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
+    ):
         self.first_configuration = configuration
         """The one that it was made with."""
-        self.clock = options.get("clock") or SystemClock()
-        self._usual_endpoints = options.get("usual_endpoints", USUAL_ENDPOINTS)
+        self.clock = clock or SystemClock()
+        self._usual_endpoints = usual_endpoints
         self.endpoint = choose_endpoint(configuration, self._usual_endpoints)
         # never called without one
         runtime = self.endpoint.runtime if configuration.has_runtime else self._usual_endpoints[0]
-        deadline_seconds = options.get("read_deadline_seconds", READ_DEADLINE_SECONDS)
-        self.client = CriClient(runtime, self.endpoint.image, deadline_seconds)
-        self._reader = options.get("reader") or KubeletsReader(configuration.filesystems.values())
+        self.client = CriClient(runtime, self.endpoint.image, read_deadline_seconds)
+        self._reader = reader or KubeletsReader(configuration.filesystems.values())
         self.sampler_threads = Workers("statvfs", MOST_LOOKS)
         self.samplers = Samplers(self.clock, self._reader, self.sampler_threads.run)
-        root_directory = configuration.root_directory if configuration.has_runtime else None
-        paths = FilesystemPaths(root_directory, own=configuration.filesystems)
-        self.summary = NodeSummary(paths, self.samplers, self.clock)
+        self.summary = NodeSummary(
+            FilesystemPaths(
+                configuration.root_directory if configuration.has_runtime else None,
+                own=configuration.filesystems,
+            ),
+            self.samplers,
+            self.clock,
+        )
 
     @property
     def configuration(self) -> Configuration:
@@ -66,9 +68,9 @@ class NodeView:
         """The thresholds in force in a layout."""
         return eviction_config(self.configuration).in_layout(layout)
 
-    def locate(self) -> str | None:
-        """Asks the runtime where images and writable layers are. Returns None, or the reason in a
-        sentence if these are unknown.
+    def locate(self) -> str:
+        """Asks the runtime where images and writable layers are. Returns why these are unknown, in
+        a sentence, or an empty string.
 
         After a failure the paths of an earlier answer stay in use, because the filesystem is
         there without the runtime. If no endpoint is configured and no runtime has ever
@@ -77,7 +79,7 @@ class NodeView:
         """
         configuration = self.configuration
         if not configuration.has_runtime:
-            return None
+            return ""
         if self.endpoint.remark and self.summary.paths.imagefs is None:
             self.endpoint = choose_endpoint(configuration, self._usual_endpoints)
             self.client.use(self.endpoint.runtime, self.endpoint.image)
@@ -90,13 +92,13 @@ class NodeView:
         else:
             paths = paths_of_node(
                 configuration.root_directory,
-                list(info.image_filesystems),
-                list(info.container_filesystems),
+                info.image_filesystems,
+                info.container_filesystems,
                 own=configuration.filesystems,
             )
             if paths.imagefs is not None:
                 self.summary.locate(paths)
-                return None
+                return ""
             problem = "the container runtime reports no image filesystem"
         self.summary.imagefs_problem = problem
         return problem

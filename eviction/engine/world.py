@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from eviction.configuration.effective import Configuration, eviction_config
-from eviction.decision.headroom import FillRates
-from eviction.decision.synchronize import ManagerState
+from eviction.decision.headroom import FillRates, Outlook, with_needed
+from eviction.decision.synchronize import EvictionConfig, ManagerState
 from eviction.decision.thresholds import raise_pressure
 from eviction.engine.effects import Effect, PassWanted, Request, Tell
 from eviction.records.passes import PeriodicLoop, Trigger
@@ -47,6 +47,9 @@ EMPTY: Mapping[Any, Any] = MappingProxyType({})
 LaneName = int | str | None
 """What one pass at a time has: a device; or which dry run or periodic loop it is."""
 
+Loops = Mapping[LaneName, PeriodicLoop]
+"""By what they collect."""
+
 
 # ---- what holds removals back
 
@@ -63,14 +66,6 @@ class Pause:
     count: int = 0
     """How many were begun."""
 
-    def left_seconds(self, now: float) -> float:
-        """How much longer it lasts; 0 without one."""
-        return max(self.until - now, 0.0)
-
-    def unknown(self, now: float) -> bool:
-        """Whether it lasts only because it is not known whether one is in force."""
-        return bool(self.because_unknown) and now < self.until
-
     def begun(self, now: float, seconds: float, unknown: str = "") -> Pause:
         """The pause that begins now; it replaces an earlier one."""
         return Pause(now + min(seconds, LONGEST_PAUSE_SECONDS), unknown, self.count + 1)
@@ -78,23 +73,6 @@ class Pause:
     def ended(self) -> Pause:
         """There is none any more."""
         return replace(self, until=FOREVER_AGO, because_unknown="")
-
-    def until_in_words(self, now: float, wall: float) -> str:
-        """When it ends, as a time of day; empty without one."""
-        left = self.left_seconds(now)
-        if left <= 0:
-            return ""
-        return datetime.fromtimestamp(wall + left, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    def why(self, now: float, wall: float) -> str:
-        """Why nothing may be removed, in a sentence; empty if it may."""
-        until = self.until_in_words(now, wall)
-        because = ""
-        if not until:
-            return ""
-        if self.because_unknown:
-            because = f", as whether a pause is in force is not known: {self.because_unknown}"
-        return f"paused until {until}{because} (reclaimd resume ends it)"
 
 
 # ---- a pass that runs
@@ -272,10 +250,6 @@ class Lane(NamedTuple):
         """The pause of a row."""
         return self.back_offs.get(row, BackOff())
 
-    def with_back_off(self, row: Row, back_off: BackOff) -> Lane:
-        """The same with this pause of a row."""
-        return self._replace(back_offs={**self.back_offs, row: back_off})
-
 
 class Writeback(NamedTuple):
     """The early writeback of one filesystem. `since`: of the one that is under way, if any; `took`:
@@ -284,10 +258,6 @@ class Writeback(NamedTuple):
     since: float | None = None
     ended_at: float = 0.0
     took: float = 0.0
-
-    def lasts(self, now: float) -> float:
-        """How long one takes: the last one, or the one that is under way so far."""
-        return self.took if self.since is None else max(self.took, now - self.since)
 
 
 class Look(NamedTuple):
@@ -317,6 +287,8 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
     wall: float
     configuration: Configuration
     functions: FunctionTable
+    config: EvictionConfig
+    """The part of the configuration that decisions use."""
     manager: ManagerState
     paths: FilesystemPaths
     observations: SignalObservations
@@ -365,7 +337,7 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
     look_is_wanted: bool = False
     """Whether the next look was asked for, and not due by itself."""
     asking: Asking = Asking()
-    periodic: tuple[PeriodicLoop, ...] = ()
+    periodic: Loops = EMPTY
     effects: tuple[Effect, ...] = ()
     """What follows, and was not handed out yet."""
     ids_begin: str = ""
@@ -379,17 +351,39 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         """Whether nothing is removed, only reported."""
         return self.dry_run or self.configuration.dry_run
 
-    def lead_seconds(self, device: int | None = None) -> float:
+    def lead_seconds(self, device: int = -1) -> float:
         """How long before the kubelet's mark a pass begins at the latest: as long as removals have
         lately taken, those that are not answered included, and as it takes to write back what that
         device has to write. At most as long as one is waited for; 0 if the lead is switched off, or
-        gains nothing because a pass goes to the end of its row."""
+        gains nothing because a pass goes to the end of its row. `device`: -1: of none."""
         if not self.configuration.lead or self.configuration.extent is not Extent.ENOUGH:
             return 0.0
         known = max(self.durations, default=FIRST_SECONDS)
         waited = oldest_seconds(self.removals.values(), self.now)
-        written = self.writebacks.get(-1 if device is None else device, Writeback())
-        return min(max(known, waited, written.lasts(self.now)), URGENT_PATIENCE_SECONDS)
+        last = self.writebacks.get(device, Writeback())
+        under_way = 0.0 if last.since is None else self.now - last.since
+        return min(max(known, waited, last.took, under_way), URGENT_PATIENCE_SECONDS)
+
+    @property
+    def outlook(self) -> Outlook:
+        """How soon a mark could be reached."""
+        configuration = self.configuration
+        return Outlook(
+            self.observations,
+            self.fill_rates,
+            configuration.poll_floor_seconds,
+            ceiling_seconds=configuration.poll_ceiling_seconds,
+            assumed_fill_rate=configuration.assumed_fill_rate,
+        )
+
+    def ahead(self, observations: SignalObservations) -> SignalObservations:
+        """The observations with what is needed for what is coming, as it fills now."""
+        return with_needed(
+            observations,
+            self.fill_rates,
+            kubelets=self.config.kubelets_in_layout(observations.layout),
+            lead_seconds=self.lead_seconds,
+        )
 
     @property
     def under_pressure(self) -> bool:
@@ -403,21 +397,48 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         """
         return raise_pressure(self.decision.thresholds_met)
 
+    def pause_left_seconds(self) -> float:
+        """How much longer an operator's pause lasts; 0 without one."""
+        return max(self.pause.until - self.now, 0.0)
+
+    def pause_is_unknown(self) -> bool:
+        """Whether it lasts only because it is not known whether one is in force."""
+        return bool(self.pause.because_unknown) and self.now < self.pause.until
+
+    def pause_ends(self) -> str:
+        """When it ends, as a time of day; empty without one."""
+        left = self.pause_left_seconds()
+        if left <= 0:
+            return ""
+        return datetime.fromtimestamp(self.wall + left, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def paused(self) -> str:
+        """Why nothing may be removed because of an operator, in a sentence; empty if it may."""
+        until = self.pause_ends()
+        unknown = self.pause.because_unknown
+        because = f", as whether a pause is in force is not known: {unknown}" if unknown else ""
+        return f"paused until {until}{because} (reclaimd resume ends it)" if until else ""
+
     def held_off(self) -> str:
         """Why no pass may begin by itself, in a sentence; empty if one may."""
-        if paused := self.pause.why(self.now, self.wall):
+        if paused := self.paused():
             return paused
         left = self.hold_off_until - self.now
-        asked = self.configuration.kubelet_healthz is not None
-        return held_off_sentence(left, asked=asked) if left > 0 else ""
+        if left <= 0:
+            return ""
+        return held_off_sentence(left, asked=self.configuration.kubelet_healthz is not None)
 
     def lane(self, name: LaneName) -> Lane:
         """What is remembered of a filesystem."""
         return self.lanes.get(name, Lane())
 
-    def with_lane(self, name: LaneName, lane: Lane) -> World:
-        """The same with this lane."""
-        return self._replace(lanes={**self.lanes, name: lane})
+    def with_lane(self, name: LaneName, **changed: Any) -> World:
+        """The same with these fields of a lane."""
+        return self._replace(lanes={**self.lanes, name: self.lane(name)._replace(**changed)})
+
+    def with_back_off(self, name: LaneName, row: Row, back_off: BackOff) -> World:
+        """The same with this pause of a row."""
+        return self.with_lane(name, back_offs={**self.lane(name).back_offs, row: back_off})
 
     def with_claim(self, claim: Claim) -> World:
         """The same with this claim."""
@@ -466,7 +487,7 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         return tuple(
             name
             for name in self.functions
-            if name in self.manager.config.functions
+            if name in self.config.functions
             and self.functions[name].frees in self.observations.filesystems
         )
 
@@ -485,10 +506,11 @@ def first_world(
         wall=wall,
         configuration=configuration,
         functions=functions,
-        manager=ManagerState(eviction_config(configuration)),
+        config=eviction_config(configuration),
+        manager=ManagerState(),
         paths=paths,
         observations=SignalObservations({}, None, now, wall_time=wall),
-        decision=Decision(frozenset(), (), None, row=(), layout=None),
+        decision=Decision(frozenset()),
         look_due=NEVER,
     )
 

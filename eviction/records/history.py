@@ -123,8 +123,11 @@ RecordJson = (
 
 def pass_records(record: Pass, wall: float) -> list[bytes]:
     """The records of a pass."""
-    document = pass_json(record, with_kept=False)
-    return encoded(to_json(PassRecordJson.of(document, kind="pass", time=timestamp(wall))))
+    return encoded(
+        to_json(
+            PassRecordJson.of(pass_json(record, with_kept=False), kind="pass", time=timestamp(wall))
+        )
+    )
 
 
 def encoded(document: Json) -> list[bytes]:
@@ -141,8 +144,11 @@ def encoded(document: Json) -> list[bytes]:
             return [record]
     if len(removals) > 1:
         half = len(removals) // 2
-        of_pass = document.get("pass", document.get("id"))
-        further = {"kind": "removals", "time": document["time"], "pass": of_pass}
+        further = {
+            "kind": "removals",
+            "time": document["time"],
+            "pass": document.get("pass", document.get("id")),
+        }
         return [
             *encoded({**document, "removals": removals[:half]}),
             *encoded({**further, "removals": removals[half:]}),
@@ -234,9 +240,7 @@ class HistoryRecorder(Backlog):
         self._record(kind, version=_version(), pid=os.getpid())
 
     def passed(self, record: Pass) -> None:
-        acted_on = record.decision.acted_on
-        signal = "" if acted_on is None else str(acted_on.signal)
-        self._write_pass(record, str(record.result), signal)
+        self._write_pass(record, str(record.result), str(record.decision.signal or ""))
 
     def collected(self, record: Pass) -> None:
         """A pass of a periodic loop that had nothing to do is not recorded."""

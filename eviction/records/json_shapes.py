@@ -22,9 +22,13 @@ from signals.types import AVAILABLE, INODES_FREE, ROLE_NAME, SignalObservations,
 # characters; names of Kubernetes objects have at most 253, image references are rarely longer
 LONGEST_NAME = 512
 
-_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$"
-
-Time = Annotated[str, Field(pattern=_TIME, json_schema_extra={"format": "date-time"})]
+Time = Annotated[
+    str,
+    Field(
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$",
+        json_schema_extra={"format": "date-time"},
+    ),
+]
 """RFC 3339 in UTC."""
 
 Count = Annotated[int, Field(ge=0)]
@@ -78,12 +82,18 @@ class Document:
 
 
 class Versioned(Document):
-    """A document with a version and a kind."""
+    """A document with a version and a kind: the name of its class, unless it says otherwise."""
 
     apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
     """The version of this format. Fields may be added to it."""
-    kind: str
+    kind: str = ""
     """What the document is."""
+
+    def __init_subclass__(cls) -> None:
+        if "kind" not in cls.__annotations__:
+            cls.kind = cls.__name__.removesuffix("Json")
+            cls.__annotations__["kind"] = cast("Any", Literal)[cls.kind]
+        super().__init_subclass__()
 
 
 def to_json(record: Any) -> Any:
@@ -188,9 +198,7 @@ def observations_json(observations: SignalObservations) -> list[ObservationJson]
             observation,
             promised=observation.promised or None,
             time=timestamp(started + observation.time),
-            filesystem=None
-            if observation.filesystem is None
-            else FilesystemJson.of(observation.filesystem),
+            filesystem=FilesystemJson.of(observation.filesystem),
         )
         for observation in map(signals.__getitem__, in_order(signals))
     ]

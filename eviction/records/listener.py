@@ -93,8 +93,7 @@ class Listeners(Backlog):
     passed(Pass): a pass has ended
     attributed(Pass): some seconds after a pass that was not enough, its attributions are known;
         not after every such pass
-    runtime_asked(str | None, str | None): the runtime was asked something; why it did not answer,
-        and why the kubelet did not
+    runtime_asked(str): the runtime was asked something; why it did not answer, empty if it did
     detected(): the image records have been updated, while no disk was under pressure
     collected(Pass): a pass of a periodic loop has ended
     collection_ended(PeriodicLoop, ReclaimResult, GCEvent | None): the same, with its event, and
@@ -120,10 +119,10 @@ class Listeners(Backlog):
         self._all: list[object] = []
         self.failed = 0
 
-    def add(self, listener: object) -> None:
+    def add(self, *listeners: object) -> None:
         """Raises NoThread."""
         self.start()
-        self._all.append(listener)
+        self._all += listeners
 
     def tell(self, what: str, *about: Any) -> None:
         """Has the method of this name called for every listener, and returns at once."""

@@ -6,7 +6,6 @@ their names and meanings.
 """
 
 from collections import Counter, defaultdict
-from dataclasses import astuple
 from typing import Literal
 
 from eviction.records.attribution import Attribution
@@ -216,7 +215,6 @@ class NothingToDo(Versioned):
     there, so there was no pass.
     """
 
-    kind: Literal["NothingToDo"] = "NothingToDo"
     result: Literal["idle"] = "idle"
     """As in the record of a pass."""
     reason: str
@@ -235,8 +233,6 @@ class PassJson(PassFieldsJson):
     """The record of one pass: the answer of `reclaimd reclaim`, and part of
     status, reports and log lines.
     """
-
-    kind: Literal["Pass"] = "Pass"
 
 
 def outcome_json(outcome: Outcome) -> OutcomeJson:
@@ -274,7 +270,6 @@ def pass_json(record: Pass, *, with_kept: bool = True, limit: int | None = None)
     by_result = defaultdict[str, Counter[Result | None]](Counter)
     for outcome in removals:
         by_result[outcome.verdict.kind][outcome.result] += 1
-    by_reason = Counter(outcome.verdict.reason for outcome in record.kept)
     return PassJson.of(
         record,
         decision,
@@ -286,14 +281,14 @@ def pass_json(record: Pass, *, with_kept: bool = True, limit: int | None = None)
         removals=list(map(outcome_json, removals[:limit])),
         removals_left_out=None if limit is None else max(len(removals) - limit, 0),
         removals_by_result=by_result,
-        kept_by_reason=dict(sorted(by_reason.items())),
+        kept_by_reason=dict(
+            sorted(Counter(outcome.verdict.reason for outcome in record.kept).items())
+        ),
         kept=list(map(outcome_json, record.kept)) if with_kept else None,
         nominal=BytesJson(bytes=record.nominal_bytes),
-        timings=Timings(*(round(seconds, 6) for seconds in astuple(record.timings))),
-        observations_after=None if after is None else observations_json(after),
-        still_met=None
-        if after is None
-        else [threshold_json(threshold, after) for threshold in record.still_met],
+        timings=Timings.of(record.timings),
+        observations_after=observations_json(after),
+        still_met=[threshold_json(threshold, after) for threshold in record.still_met],
         attribution=record.attributions or None,
     )
 

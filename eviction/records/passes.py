@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.records.attribution import Attribution
+from eviction.records.json_shapes import Document
 from eviction.types import Decision, Row, Threshold, Thresholds
 from reclaim.types import BRAKES, NO_GAIN, Amounts, Outcomes, Reason, ReclaimResult, Result
 from signals.quantity import counted, format_bytes
@@ -56,8 +57,7 @@ class PassResult(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True)
-class Timings:
+class Timings(Document):
     """Where the time of a pass went."""
 
     detect_seconds: float = 0.0
@@ -89,14 +89,14 @@ class Pass:
     trigger: Trigger
     observations: SignalObservations
     decision: Decision
+    after: SignalObservations
     row: Row = ()
     functions: tuple[ReclaimResult, ...] = ()
     measured: Amounts = NO_GAIN
     written_meanwhile: Amounts = NO_GAIN
     result: PassResult = PassResult.IDLE
     reason: str = ""
-    timings: Timings = Timings()
-    after: SignalObservations | None = None
+    timings: Timings = Timings()  # noqa: RUF009 # a frozen one
     still_met: Thresholds = ()
     attributions: tuple[Attribution, ...] = ()
     foreseen: SignalObservations | None = None
@@ -182,7 +182,7 @@ def _foreseen_in_words(record: Pass) -> str:
     mark met, where something is gained."""
     after = record.after
     foreseen = record.foreseen
-    if after is None or foreseen is None:
+    if foreseen is None:
         return ""
     missing: list[tuple[int, Signal]] = []
     for threshold in record.still_met:
@@ -224,7 +224,7 @@ def _result(record: Pass) -> tuple[PassResult, str]:
 
 
 def _still_met(threshold: Threshold, record: Pass) -> str:
-    after = None if record.after is None else record.after.signals.get(threshold.signal)
+    after = record.after.signals.get(threshold.signal)
     if after is not None and short_of_min_reclaim(threshold, after):
         return f"{threshold.signal} (above its mark, short of its minimum reclaim)"
     return str(threshold.signal)
@@ -234,7 +234,7 @@ def _unreadable(record: Pass) -> list[Signal]:
     """Signals without a usable reading at the end: stale, or missing although
     they were under pressure.
     """
-    after = {} if record.after is None else record.after.signals
+    after = record.after.signals
     pressed = {threshold.signal for threshold in record.decision.thresholds_met}
     stale = {signal for signal, observation in after.items() if observation.stale}
     return list(in_order((pressed - after.keys()) | stale))

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from eviction.records.json_shapes import Count, Document, Seconds, Versioned
 from eviction.types import Json
@@ -21,8 +20,6 @@ from reclaim.functions.caches import CACHE_UNIT
 from reclaim.types import Kind, Result
 
 WINDOWS_SECONDS = {"1h": 3600, "24h": 24 * 3600, "7d": 7 * 24 * 3600}
-COME_BACK = (Kind.IMAGE, CACHE_UNIT)
-FATES = ("returned", "not_returned", "not_over", "unknown")
 
 
 @dataclass(slots=True)
@@ -80,7 +77,6 @@ class RegretJson(SumsJson, Versioned):
     """What removals have cost, of images and of units of caches: the answer of `reclaimd history
     --regret`."""
 
-    kind: Literal["Regret"] = "Regret"
     images: list[ImageRegretJson]
     """That of which the most bytes came back first."""
 
@@ -105,7 +101,10 @@ def removals_of(
             removal.returned(at, document["size"])
             removal.missing = min([at, *(end for end in ends if end >= removal.at)]) - removal.at
         for outcome in document.get("removals", ()):
-            if outcome["kind"] not in COME_BACK or outcome["result"] != Result.REMOVED:
+            if (
+                outcome["kind"] not in (Kind.IMAGE, CACHE_UNIT)
+                or outcome["result"] != Result.REMOVED
+            ):
                 continue
             image_id = outcome["id"]
             if image_id in missing:
@@ -146,7 +145,9 @@ def _sums(removals: Sequence[Removal]) -> Json:
     within = {}
     for name, seconds in WINDOWS_SECONDS.items():
         fates = Counter(_within(seconds, removal) for removal in removals)
-        within[name] = {fate: fates[fate] for fate in FATES}
+        within[name] = {
+            fate: fates[fate] for fate in ("returned", "not_returned", "not_over", "unknown")
+        }
     return {
         "removed": len(removals),
         "returned": len(back),

@@ -38,6 +38,7 @@ from reclaim.images.records import Loaded
 from reclaim.types import ImageRecord, Records
 from reclaim.workers import in_time
 from signals.clock import Clock
+from signals.open_files import text_of
 from signals.quantity import reason_of
 
 LARGEST_BYTES = 16 * 1024**2  # about 50 000 images, more than a runtime can list
@@ -48,10 +49,6 @@ SAVE_AGAIN_SECONDS = 3600.0
 
 _LATEST = 253_402_300_800.0  # the year 10000: anything later is not a time
 _MOST_TIMES = 10**9  # once a second for 31 years: nothing is used or comes back more often
-_TIMES = ("first_detected", "last_used", "first_listed", "counted_since")
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_MACHINE_ID = "/etc/machine-id"  # machine-id(5)
-_MACHINE_ID_TEXT = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -127,9 +124,12 @@ def records_from_json(text: bytes, now: Moment) -> Loaded:
             return saved.monotonic - age
         return now.monotonic - min(age, max(now.wall - time, 0.0))
 
-    images = _converted(document.images, monotonic)
-    gone = _converted(document.gone, monotonic)
-    return Loaded(images, gone, saved=clocks if same_boot else None, at=saved.wall)
+    return Loaded(
+        _converted(document.images, monotonic),
+        _converted(document.gone, monotonic),
+        saved=clocks if same_boot else None,
+        at=saved.wall,
+    )
 
 
 def _checked(time: float) -> float:
@@ -143,7 +143,9 @@ def _converted(records: Records, convert: Callable[[float], float]) -> dict[str,
     converted = {}
     for image_id, record in records.items():
         times: Json = {
-            name: convert(time) for name in _TIMES if (time := getattr(record, name)) is not None
+            name: convert(time)
+            for name in ("first_detected", "last_used", "first_listed", "counted_since")
+            if (time := getattr(record, name)) is not None
         }
         converted[image_id] = replace(record, **times)
     return converted
@@ -151,21 +153,14 @@ def _converted(records: Records, convert: Callable[[float], float]) -> dict[str,
 
 def current_boot_id() -> str:
     """The id of this boot of the kernel; empty if it cannot be read."""
-    return _word_in(_BOOT_ID)
+    return text_of("/proc/sys/kernel/random/boot_id")
 
 
-def current_machine_id(path: str = _MACHINE_ID) -> str:
-    """The id of this machine; empty if it has none, or none yet, as in many containers."""
-    word = _word_in(path)
-    return word if _MACHINE_ID_TEXT.fullmatch(word) else ""
-
-
-def _word_in(path: str) -> str:
-    try:
-        with open(path, encoding="ascii") as file:
-            return file.read(64).strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
+def current_machine_id(path: str = "/etc/machine-id") -> str:
+    """The id of this machine (machine-id(5)); empty if it has none, or none yet, as in many
+    containers."""
+    word = text_of(path)
+    return word if re.fullmatch("[0-9a-f]{32}", word) else ""
 
 
 class RecordFile:
@@ -174,13 +169,11 @@ class RecordFile:
     One thread at a time: the start loads, then one saves.
     """
 
-    def __init__(
-        self, path: str, clock: Clock, boot_id: str | None = None, *, machine_id: str | None = None
-    ):
+    def __init__(self, path: str, clock: Clock, now: Callable[[], Moment] | None = None):
         self._path = path
         self._file = OwnFile(path)
         self._clock = clock
-        self._now = moments(clock, boot_id, machine_id)
+        self._now = now or moments(clock)
         self._on_disk: tuple[Records, Records] = ({}, {})
         self._as_of = clock.monotonic()
 

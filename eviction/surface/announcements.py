@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from eviction.configuration.effective import Configuration
-from eviction.decision.thresholds import kubelets_met, usable
+from eviction.decision.thresholds import kubelets_met
 from eviction.engine.node import Node
 from eviction.engine.periodic import CONTAINER
 from eviction.records.json_shapes import to_json
@@ -82,12 +82,15 @@ class Announcements:
             if condition in decision.conditions:
                 met = decision.thresholds_met
                 if condition is NodeCondition.DISK_PRESSURE:
-                    config = self._node.world.manager.config
+                    config = self._node.world.config
                     met = kubelets_met(
-                        config.kubelets_in_layout(observations.layout), usable(observations.signals)
+                        config.kubelets_in_layout(observations.layout), observations.signals
                     )
-                sentence = explain.condition_begins(condition, met, observations)
-                self.log.warning(sentence, condition=str(condition), status=True)
+                self.log.warning(
+                    explain.condition_begins(condition, met, observations),
+                    condition=str(condition),
+                    status=True,
+                )
                 continue
             if condition is NodeCondition.RECLAIM_PRESSURE:
                 self._reclaiming.clear()
@@ -107,10 +110,10 @@ class Announcements:
 
     def takes_long(self, what: str, seconds: float) -> None:
         """A pass has made no progress for this long."""
-        sentence = (
-            f"{what}: no call was answered and nothing has ended for {format_duration(seconds)}"
+        self._throttled_log.warn(
+            f"{what}: no call was answered and nothing has ended for {format_duration(seconds)}",
+            key=f"slow {what}",
         )
-        self._throttled_log.warn(sentence, key=f"slow {what}")
 
     def reconfigured(self) -> None:
         """Another configuration has come into force."""
@@ -125,16 +128,18 @@ class Announcements:
 
     def listener_failed(self, listener: str, error: BaseException) -> None:
         """Lines, numbers or records of it are missing."""
-        sentence = f"{listener} has lost an event: {type(error).__name__}: {error}"
-        self._throttled_log.warn(sentence, key=f"failed {listener}")
+        self._throttled_log.warn(
+            f"{listener} has lost an event: {type(error).__name__}: {error}",
+            key=f"failed {listener}",
+        )
 
     def events_dropped(self, count: int) -> None:
         """Log, metrics and history are incomplete."""
-        sentence = (
+        self._throttled_log.warn(
             f"{counted(count, 'event')} since the start went unnoticed, as too many waited to be"
-            " told"
+            " told",
+            key="events dropped",
         )
-        self._throttled_log.warn(sentence, key="events dropped")
 
     def not_begun(self, why: str) -> None:
         """Instead of a pass."""
@@ -166,7 +171,7 @@ class Announcements:
             "record": to_json(pass_summary(record)),
         }
         acted_on = record.decision.acted_on
-        about = "request" if acted_on is None else acted_on.signal
+        about = record.decision.signal or "request"
         has_removed = record.count(Result.REMOVED) > 0
         took = format_duration(record.timings.total_seconds)
         sentence = f"{about}: {record.reason}; took {took}"
@@ -188,8 +193,9 @@ class Announcements:
                 self.log.in_text(f"would remove {planned}", **{"pass": record.id})
         self._pods_compared()
         if record.trigger is not Trigger.REQUEST:  # a command measures by itself
-            told = partial(self._node.listeners.tell, "attributed")
-            self._node.disk_survey.explain_later(record, told)
+            self._node.disk_survey.explain_later(
+                record, partial(self._node.listeners.tell, "attributed")
+            )
 
     def parked(self, outcome: Outcome) -> None:
         """A pass continues without waiting for this removal."""
@@ -234,9 +240,9 @@ class Announcements:
         pressed = {threshold.signal.filesystem for threshold in record.still_met}
         for attribution in record.attributions:
             if pressed.intersection(attribution.filesystems):
-                fields = {"pass": record.id, "attribution": to_json(attribution)}
                 self.log.warning(
-                    f"why it was not enough: {attribution_sentence(attribution)}", **fields
+                    f"why it was not enough: {attribution_sentence(attribution)}",
+                    **{"pass": record.id, "attribution": to_json(attribution)},
                 )
 
     def collection_ended(
@@ -251,11 +257,13 @@ class Announcements:
             level = Level.INFO if loop.failed else Level.DEBUG
             self.log.event(level, f"{collection} succeeded{' again' if loop.failed else ''}")
         elif loop.what == CONTAINER:
-            failed = f"{collection} failed: {result.error}"
-            self._event(GCEvent(EventReason.CONTAINER_GC_FAILED, failed))
+            self._event(
+                GCEvent(EventReason.CONTAINER_GC_FAILED, f"{collection} failed: {result.error}")
+            )
         elif loop.failed:
-            again = f"{collection} failed again: {result.error}"
-            self._event(GCEvent(EventReason.IMAGE_GC_FAILED, again))
+            self._event(
+                GCEvent(EventReason.IMAGE_GC_FAILED, f"{collection} failed again: {result.error}")
+            )
         else:
             self.log.error(
                 f"{collection} failed once; statistics may not be there yet: {result.error}"
@@ -276,19 +284,17 @@ class Announcements:
             names = explain.names_of_removed(result.outcomes)
             self.log.info(f"{collection}: removed {counted(removed, 'object')}{size}: {names}")
 
-    def runtime_asked(self, problem: str | None, pods_problem: str | None) -> None:
-        """After a refresh.
-
-        `problem`: why the runtime did not answer; `pods_problem`: why the kubelet did not.
-        """
-        # there may never be a way to ask, so each message is logged once
+    def runtime_asked(self, problem: str) -> None:
+        """After a refresh. `problem`: why the runtime did not answer; empty if it did."""
+        # there may never be a way to ask the kubelet, so each message is logged once
+        pods_problem = self._node.pods_problem
         if pods_problem != self._pods_problem:
             self._pods_problem = pods_problem
             if pods_problem is not None:
                 self.log.warning(pods_problem)
             else:
                 self.log.info("the kubelet lists its pods again")
-        if problem is not None:
+        if problem:
             self._throttled_log.warn(
                 f"the container runtime cannot be asked: {problem}", key="runtime"
             )

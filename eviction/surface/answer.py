@@ -62,8 +62,9 @@ class Answer:
 
     def line(self) -> Json:
         """The last line of the conversation with a client."""
-        names = ("exit_code", "sentence", "document", "lines")
-        return {name: getattr(self, name) for name in names}
+        return {
+            name: getattr(self, name) for name in ("exit_code", "sentence", "document", "lines")
+        }
 
 
 def read_options(kind: type[Options], command: str, given: Fields) -> Options:

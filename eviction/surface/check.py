@@ -6,7 +6,6 @@ client side is in `eviction.cli.client`.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from eviction.configuration.effective import eviction_config
 from eviction.configuration.fingerprint import Fingerprint
@@ -64,7 +63,6 @@ class UnavailableJson(Document):
 class CheckJson(Versioned):
     """One observation: the answer of `reclaimd check`."""
 
-    kind: Literal["Check"] = "Check"
     endpoint: str
     """The endpoint of the runtime."""
     conditions: list[NodeCondition]
@@ -97,7 +95,7 @@ def check(node: NodeView, options: CheckOptions, ahead: Ahead = lambda seen: see
     signals = observations.signals
     layout = observations.layout
     thresholds = node.thresholds(layout)
-    met = rules.thresholds_met(thresholds, signals, enforce_min_reclaim=False)
+    met = rules.thresholds_met(thresholds, signals)
     unknown = rules.unreadable(observations, thresholds)
     code = EXIT_OK
     if met:
@@ -108,9 +106,9 @@ def check(node: NodeView, options: CheckOptions, ahead: Ahead = lambda seen: see
         return Answer(code, lines=(one_line(observations, met, unknown),))
     filesystems = filesystem_facts(observations, mounts_of(paths_that_answer(observations)))
     config = eviction_config(node.configuration)
-    below = rules.kubelets_met(config.kubelets_in_layout(layout), signals)
     reported = rules.node_conditions(
-        reclaim_pressure=rules.raise_pressure(met), disk_pressure=bool(below)
+        reclaim_pressure=rules.raise_pressure(met),
+        disk_pressure=bool(rules.kubelets_met(config.kubelets_in_layout(layout), signals)),
     )
     if not options.as_json:
         lines = (

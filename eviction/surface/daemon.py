@@ -3,11 +3,10 @@ asked of it, and its end.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from eviction.configuration.effective import Configuration
-from eviction.decision.headroom import FillRates, headroom_seconds, with_needed
+from eviction.decision.headroom import FillRates, headroom_seconds
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.engine.step import stalled_seconds, what_of
 from eviction.records.json_shapes import (
@@ -40,7 +39,7 @@ from eviction.types import Json, NodeCondition, Threshold
 from eviction.wording.configuration_warnings import configuration_warnings
 from eviction.wording.explain import LadderMark, disk_pressure, ladder, unreachable_sentences
 from eviction.wording.log import Log
-from reclaim.removals import Claim, StageId, late, oldest_seconds
+from reclaim.removals import StageId, late, oldest_seconds
 from reclaim.types import NEVER, Amounts
 from signals.types import FsLayout, SignalObservations
 
@@ -107,95 +106,87 @@ class FunctionTotalJson(Document):
 class Status(Versioned):
     """What the daemon sees and does: the answer of `reclaimd status`."""
 
-    kind: Literal["Status"] = "Status"
-    configuration: dict[str, list[list[object]]] = field(default_factory=dict)
+    configuration: dict[str, list[list[object]]]
     """The fingerprint of the configuration: its files with time and size, its flags and
     environment. The same configuration has the same fingerprint."""
-    heartbeat_age_seconds: Seconds = 0.0
+    heartbeat_age_seconds: Seconds
     """How long ago the last observation was."""
-    next_look_seconds: Seconds | None = None
+    next_look_seconds: Seconds | None
     """How long until the node is observed again; null while it is."""
-    next_look_why: str = ""
+    next_look_why: str
     """Why then, for people."""
-    pods_problem: str | None = None
+    pods_problem: str | None
     """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
-    pod_directories: PodDirectories = field(default_factory=PodDirectories)
+    pod_directories: PodDirectories
     """Whether the kubelet's pod directories are believed."""
-    reload_problem: str | None = None
+    reload_problem: str | None
     """Why the last reload was rejected, so that an older configuration is in
     force; null if it was accepted.
     """
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str]
     """What is wrong or doubtful about the configuration, such as a kubelet that was not found."""
-    dry_run: bool = False
+    dry_run: bool
     """Whether removals are only reported, and not made."""
-    held_off: str | None = None
+    held_off: str | None
     """Why nothing may be removed now; null if removals are allowed."""
-    pause_left_seconds: Seconds = 0.0
+    pause_left_seconds: Seconds
     """How much longer an operator's pause lasts; 0 without one."""
-    doing: str | None = None
+    doing: str | None
     """What it is doing; null while it only watches."""
-    stalled_seconds: Seconds = 0.0
+    stalled_seconds: Seconds
     """How long that has made no progress."""
-    parked: list[Parked] = field(default_factory=list)
+    parked: list[Parked]
     """Removals that no pass waits for any longer."""
-    events_dropped: Count = 0
+    events_dropped: Count
     """Events that log, metrics and history were not told of, because too many waited."""
-    listener_failures: Count = 0
+    listener_failures: Count
     """How often one of these has failed, and lost an event."""
-    requests_waiting: Count = 0
+    requests_waiting: Count
     """Commands that wait for a pass."""
-    paused_for_seconds: Seconds = 0.0
+    paused_for_seconds: Seconds
     """How long until a row that was not enough is tried again."""
-    lead_seconds: Seconds = 0.0
+    lead_seconds: Seconds
     """What removals have lately taken: what is written within that time has to fit above the
     kubelet's mark, or a pass begins. 0: lead is 0s, or extent all.
     """
-    conditions: frozenset[NodeCondition] = frozenset()
+    conditions: frozenset[NodeCondition]
     """The node conditions that are reported:
 
     ReclaimPressure is ours, DiskPressure the kubelet's.
     """
-    disk_pressure: bool | None = None
+    disk_pressure: bool | None
     """Whether the kubelet would report DiskPressure now; null if its thresholds are not known."""
-    layout: FsLayout | None = None
+    layout: FsLayout | None
     """How the roles are spread over filesystems; null while that is not known."""
-    observations: list[ObservationJson] = field(default_factory=list)
+    observations: list[ObservationJson]
     """The last observations, in the order of the signals."""
-    thresholds: list[ThresholdStatusJson] = field(default_factory=list)
+    thresholds: list[ThresholdStatusJson]
     """The thresholds in force."""
-    ladder: tuple[LadderMark, ...] = ()
+    ladder: tuple[LadderMark, ...]
     """Our marks and the kubelet's, as a filling filesystem reaches them."""
-    functions: dict[str, FunctionTotalJson] = field(default_factory=dict)
+    functions: dict[str, FunctionTotalJson]
     """What each reclaim function has done, by its name."""
-    passes: list[PassJson] = field(default_factory=list)
+    passes: list[PassJson]
     """The last 20 passes, the oldest first."""
 
 
 class NodeStatus(NamedTuple):
     """The daemon at one moment."""
 
-    document: Status = Status()
+    document: Status
     """Its answer to `status`."""
-    observations: SignalObservations | None = None
+    observations: SignalObservations | None
     """The last ones; None before the first."""
-    now: float = 0.0
+    now: float
     """Monotonic seconds."""
-    wall: float = 0.0
+    wall: float
     """The same moment, in seconds since the epoch."""
-    removal_in_flight_seconds: float = 0.0
+    removal_in_flight_seconds: float
     """Since the oldest unanswered removal was sent."""
-    threads_not_started: int = 0
+    threads_not_started: int
     """How many starts of a thread have failed."""
-    accepted_wall: float | None = None
+    accepted_wall: float | None
     """When a configuration was accepted last, in seconds since the epoch."""
-
-
-def parked_removal(claim: Claim, now: float) -> Parked:
-    """A parked removal; `seconds`: since it was sent, or since its check began."""
-    verdict = claim.verdict
-    since = claim.claimed_at if claim.sent_at is None else claim.sent_at
-    return Parked.of(verdict, seconds=round(now - since, 3))
 
 
 def hanging_sentences(hanging: Iterable[StageId]) -> Iterator[str]:
@@ -281,8 +272,7 @@ class Daemon:
         """Why the last reload was rejected, in a sentence, as whoever has tried it says; None if it
         was accepted."""
         self._accepted_wall = node.clock.wall()
-        for listener in (announcements, self._totals, shadow):
-            node.listeners.add(listener)
+        node.listeners.add(announcements, self._totals, shadow)
         self.requests = Requests(node, self.doing)
         node.begin_on_its_own(hold_off_seconds)
 
@@ -329,9 +319,8 @@ class Daemon:
 
     def stalled_seconds(self) -> float:
         """How long the pass that has been stuck longest has made no progress."""
-        world = self.node.world
-        now = self.node.clock.monotonic()
-        return max((stalled_seconds(the, world, now) for the in world.passes.values()), default=0.0)
+        world = self.node.present
+        return max((stalled_seconds(the, world) for the in world.passes.values()), default=0.0)
 
     def why_not_alive(self) -> str | None:
         """Why the daemon should be restarted, in a sentence; None if it works.
@@ -340,8 +329,7 @@ class Daemon:
         slow removal is parked. A pass that makes none is stuck in something else.
         """
         node = self.node
-        now = node.clock.monotonic()
-        late = now - node.owner.due_at  # also if its thread has ended
+        late = node.clock.monotonic() - node.owner.due_at  # also if its thread has ended
         if not node.stopping.is_set():  # turns that end in no look observe nothing
             late = max(late, self._heartbeat_age() - node.configuration.poll_ceiling_seconds)
         if late > LARGEST_DELAY_SECONDS:
@@ -358,27 +346,18 @@ class Daemon:
         looked_at = node.world.looked_at if node.world.looks else node.owner.began_at
         return node.clock.monotonic() - looked_at
 
-    def ahead(self, observations: SignalObservations) -> SignalObservations:
-        """The observations with what is needed at the rates of the last look."""
-        world = self.node.world
-        return with_needed(
-            observations,
-            world.fill_rates,
-            kubelets=world.manager.config.kubelets_in_layout(observations.layout),
-            lead_seconds=world.lead_seconds,
-        )
-
     def status(self) -> NodeStatus:
         """What the daemon sees and does, as of the last observation."""
         node = self.node
-        world = node.world
-        now = node.clock.monotonic()
+        world = node.present
+        now = world.now
         seen = world.observations  # empty before the first look
         thresholds = node.thresholds(seen.layout) if world.looks else ()
         conditions = world.decision.conditions
         back_offs = [row for lane in world.lanes.values() for row in lane.back_offs.values()]
         paused_until = max((row.until for row in back_offs), default=now)
         document = Status.of(
+            configuration={},
             heartbeat_age_seconds=self._heartbeat_age(),
             next_look_seconds=None if world.look_due == NEVER else max(world.look_due - now, 0.0),
             next_look_why=world.look_why,
@@ -392,24 +371,30 @@ class Daemon:
                 *filter(None, (node.owner.occupied(),)),
             ],
             dry_run=node.dry_run,
-            held_off=node.held_off(),
-            pause_left_seconds=node.pause_left_seconds(),
+            held_off=world.held_off() or None,
+            pause_left_seconds=world.pause_left_seconds(),
             doing=self.doing(),
             stalled_seconds=self.stalled_seconds(),
-            parked=[parked_removal(claim, now) for claim in late(world.removals)],
+            parked=[
+                # since it was sent, or since its check began
+                Parked.of(
+                    claim.verdict, seconds=round(now - (claim.sent_at or claim.claimed_at), 3)
+                )
+                for claim in late(world.removals)
+            ],
             events_dropped=node.listeners.dropped,
             listener_failures=node.listeners.failed,
             requests_waiting=len(world.wanted),
             paused_for_seconds=max(paused_until - now, 0.0),
             lead_seconds=world.lead_seconds(),
             conditions=conditions,
-            disk_pressure=disk_pressure(conditions, world.manager.config.kubelets),
+            disk_pressure=disk_pressure(conditions, world.config.kubelets),
             layout=seen.layout,
             observations=observations_json(seen),
             thresholds=threshold_statuses(thresholds, seen, world.fill_rates),
             ladder=ladder(
                 thresholds,
-                world.manager.config.kubelets_in_layout(seen.layout),
+                world.config.kubelets_in_layout(seen.layout),
                 None,
                 observations=seen.signals,
             ),
@@ -420,7 +405,7 @@ class Daemon:
             document,
             observations=seen if world.looks else None,
             now=now,
-            wall=node.clock.wall(),
+            wall=world.wall,
             removal_in_flight_seconds=oldest_seconds(world.removals.values(), now),
             threads_not_started=node.threads_not_started,
             accepted_wall=self._accepted_wall,

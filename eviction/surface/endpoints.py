@@ -75,19 +75,17 @@ class DaemonEndpoints:
         """Why pressure would not be relieved now."""
         if self.node.summary.paths.imagefs is None:
             return "the container runtime has not said where its images are"
-        held_off = self.node.held_off()
-        return None if held_off is None else f"held off: {held_off}"
+        held_off = self.node.present.held_off()
+        return f"held off: {held_off}" if held_off else None
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """Reports the conditions to systemd. The service is ready after the first observation."""
-        below = thresholds_met(
-            decision.thresholds_met, observations.signals, enforce_min_reclaim=False
-        )
+        below = thresholds_met(decision.thresholds_met, observations.signals)
         if not self._conditions:
             self.notifier.ready()
         self._conditions = conditions_in_words(
             decision.conditions,
-            self.node.world.manager.config.kubelets is not None,
+            self.node.world.config.kubelets is not None,
             why_met(below, observations.signals),
         )
         self._tell()

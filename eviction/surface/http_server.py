@@ -15,7 +15,6 @@ from eviction.types import EvictionError
 from signals.quantity import reason_of
 
 LARGEST_REQUEST_BYTES = 8192
-ENDS = (b"\r\n\r\n", b"\n\n")  # of the head of a request
 
 PLAIN = "text/plain; charset=utf-8"
 
@@ -67,7 +66,7 @@ class HttpServer:
             self._clients = Clients(
                 "health",
                 server,
-                ENDS,
+                (b"\r\n\r\n", b"\n\n"),  # of the head of a request
                 largest_request_bytes=LARGEST_REQUEST_BYTES,
                 answer=self._answer,
                 too_late=_response("GET", Page(408, b"the request did not arrive in time\n")),

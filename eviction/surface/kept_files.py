@@ -3,7 +3,7 @@ of their own, so that nothing waits for a disk that is full or busy."""
 
 import threading
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
 
 from eviction.decision.thresholds import highest_mark
 from eviction.engine.ballast import create_ballast, room_problem
@@ -40,21 +40,19 @@ class ImageRecordsSaver(Backlog):
 
         Without a thread it only logs a warning.
         """
-        if self._file is None:
+        file = self._file
+        if file is None:
             return
         try:
             self.start()
         except NoThread as error:
             self._warn(f"the image records are not saved: {error}")
-        self.put(partial(self._save, self._file))
+        self.put(lambda: self._warn(file.save(self._records.records, self._records.gone)))
 
     def finish(self, seconds: float = SAVE_AT_END_SECONDS) -> bool:
         """Saves one last time; waits at most so long, also for earlier saves."""
         self.detected()
         return super().finish(seconds)
-
-    def _save(self, file: RecordFile) -> None:
-        self._warn(file.save(self._records.records, self._records.gone))
 
     def _warn(self, problem: str) -> None:
         if problem and problem != self._last_problem:
@@ -62,6 +60,7 @@ class ImageRecordsSaver(Backlog):
         self._last_problem = problem
 
 
+@dataclass(eq=False)
 class BallastKeeper:
     """Makes the ballast of the configuration again after it was released, once there is room for
     twice its size. Its methods are for one thread.
@@ -70,18 +69,19 @@ class BallastKeeper:
     hang. If pressure comes while it is being made, what there is of it is removed.
     """
 
-    def __init__(self, node: Node, log: Log, workers: Workers):
-        self._node = node
-        self._log = log
-        self._workers = workers
-        self._ballast = node.configuration.ballast
+    node: Node
+    log: Log
+    workers: Workers
+
+    def __post_init__(self) -> None:
+        self._ballast = self.node.configuration.ballast
         self._next = float("-inf")
         self._abandoned = threading.Event()
 
     def prepare(self) -> None:
         """Starts the thread that makes the file. Raises NoThread."""
         if self._ballast is not None:
-            self._workers.prepare(1)
+            self.workers.prepare(1)
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """After each observation: has a missing ballast made again. Never under pressure, that is,
@@ -92,12 +92,12 @@ class BallastKeeper:
             self._abandoned.set()
             return
         ballast = self._ballast
-        if ballast is None or self._node.dry_run or observations.time < self._next:
+        if ballast is None or self.node.dry_run or observations.time < self._next:
             return
         seen = observations.filesystems.get(ballast.frees)
         if seen is None:
             return
-        mark = highest_mark(self._node.thresholds(observations.layout), observations, ballast.frees)
+        mark = highest_mark(self.node.thresholds(observations.layout), observations, ballast.frees)
         settings = BallastSettings(ballast.path, ballast.size_bytes)
         if room_problem(seen[1].available_bytes, settings, mark) is None:
             self._next = observations.time + BALLAST_RETRY_SECONDS
@@ -106,7 +106,7 @@ class BallastKeeper:
     def close(self) -> None:
         """Gives up a file that is being made; its thread removes what there is of it."""
         self._abandoned.set()
-        self._workers.close()
+        self.workers.close()
 
     def _begin(self, settings: BallastSettings, mark_bytes: int) -> None:
         abandoned = threading.Event()
@@ -115,14 +115,14 @@ class BallastKeeper:
             try:
                 made = create_ballast(settings, mark_bytes, abandoned.is_set)[1]
             except BallastRefused as error:
-                self._log.warning(f"the ballast is not made again: {error}")
+                self.log.warning(f"the ballast is not made again: {error}")
             else:
                 if made:
-                    self._log.info(
+                    self.log.info(
                         f"the ballast {settings.path} of {format_bytes(settings.size_bytes)} is"
                         " there again"
                     )
 
         with suppress(NoThread):  # none can be started, or it is busy
-            self._workers.run(restore)
+            self.workers.run(restore)
             self._abandoned = abandoned

@@ -74,8 +74,12 @@ def counted(event: GCEvent, known: Event | None, node_name: str, *, wall: float)
         "firstTimestamp": now,
         "count": 0,
     }
-    latest = {"message": event.message[:LONGEST_MESSAGE], "lastTimestamp": now}
-    return {**before, **latest, "count": before["count"] + 1}
+    return {
+        **before,
+        "message": event.message[:LONGEST_MESSAGE],
+        "lastTimestamp": now,
+        "count": before["count"] + 1,
+    }
 
 
 class EventRecorder(Backlog):
@@ -98,8 +102,9 @@ class EventRecorder(Backlog):
 
     def warned(self, event: GCEvent) -> None:
         """Counts an event, and has it written. Takes microseconds."""
-        known = self._events.get(event.reason)
-        changed = counted(event, known, self._node_name, wall=self._clock.wall())
+        changed = counted(
+            event, self._events.get(event.reason), self._node_name, wall=self._clock.wall()
+        )
         self._events = {**self._events, event.reason: changed}
         self.put(self.write_due)
 
@@ -115,25 +120,20 @@ class EventRecorder(Backlog):
     def write_due(self) -> None:
         """Writes each object that has changed, if none of its reason was tried within the last
         minute."""
+        warn = self._throttled_log.warn
         for reason, event in self._events.items():
             now = self._clock.monotonic()
             if event["count"] != self._written.get(reason) and now >= self._due.get(reason, now):
                 self._due[reason] = now + WRITE_SECONDS
-                if self._is_written(event):
+                try:
+                    self._write(event)
+                except NoAnswer as error:
+                    warn(f"an event did not reach the API server: {error}", key="server")
+                except Exception as error:  # noqa: BLE001 # a defect in one event must not stop the others
+                    warn(f"sending an event: {type(error).__name__}: {error}", key="defect")
+                else:
+                    self._throttled_log.resolved("server", "the API server accepts events again")
                     self._written[reason] = event["count"]
-
-    def _is_written(self, event: Event) -> bool:
-        warn = self._throttled_log.warn
-        try:
-            self._write(event)
-        except NoAnswer as error:
-            warn(f"an event did not reach the API server: {error}", key="server")
-        except Exception as error:  # noqa: BLE001 # a defect in one event must not stop the others
-            warn(f"sending an event: {type(error).__name__}: {error}", key="defect")
-        else:
-            self._throttled_log.resolved("server", "the API server accepts events again")
-            return True
-        return False
 
 
 def write_event(event: Event, kubeconfig: str, seconds: float = ANSWER_SECONDS) -> None:
@@ -226,8 +226,10 @@ def _in_a_pod() -> tuple[Fields, Fields]:
         why = "this process does not run in a pod, or its token is not mounted"
         raise ConfigurationError(f"{THIS_POD} cannot be used: {why}")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    authority = f"{SERVICE_ACCOUNT}/ca.crt"
-    return {"server": server, "certificate-authority": authority}, {"tokenFile": token}
+    return (
+        {"server": server, "certificate-authority": f"{SERVICE_ACCOUNT}/ca.crt"},
+        {"tokenFile": token},
+    )
 
 
 def _in_kubeconfig(path: str) -> tuple[Fields, Fields]:

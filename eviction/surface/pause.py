@@ -88,13 +88,11 @@ class PauseFile:
         self,
         state_file: str,
         clock: Clock,
-        boot_id: str | None = None,
-        *,
-        machine_id: str | None = None,
+        now: Callable[[], Moment] | None = None,
     ):
         self.path = f"{state_file}.pause" if state_file else ""
         self._file = OwnFile(self.path)
-        self._now = moments(clock, boot_id, machine_id)
+        self._now = now or moments(clock)
         # Stays: of two clients that pause and resume at once, the file must end
         # up with what is in force.
         self._lock = threading.Lock()
@@ -126,14 +124,15 @@ class PauseFile:
             return
 
         def look_again() -> None:
-            while node.pause_is_unknown():
+            while node.present.pause_is_unknown():
                 time.sleep(again_seconds)
                 with suppress(OSError, ValueError):
                     left = self._left_seconds()
-                    if not node.pause_is_unknown():  # somebody has begun or ended one meanwhile
+                    if not node.present.pause_is_unknown():  # somebody has begun or ended one
                         return
                     node.pause(left, if_unknown=True)
-                    known(f"{self.path} can be read again: {node.paused() or 'there is no pause'}")
+                    paused = node.present.paused() or "there is no pause"
+                    known(f"{self.path} can be read again: {paused}")
 
         with suppress(NoThread):  # then resume ends it, or time
             Workers("the pause", 1).run(look_again)
@@ -197,11 +196,10 @@ def pause_for_client(request: Fields, node: Node, file: PauseFile, *, log: Log) 
     if type(seconds) not in {int, float} or not 0 <= seconds <= LONGEST_PAUSE_SECONDS:
         allowed = f"a number between 0 and {LONGEST_PAUSE_SECONDS:.0f}"
         raise OptionRefused(f"seconds must be {allowed}, but it was {seconds!r}")
-    clock = node.clock
-    until = node.world.pause.until_in_words(clock.monotonic(), clock.wall())
+    until = node.present.pause_ends()
     under_way = node.pause(seconds)
     if seconds:
-        sentence = node.paused() or "not paused"
+        sentence = node.present.paused() or "not paused"
         if under_way:
             sentence += f"; {counted(under_way, 'removal')} sent before it will still end"
     else:

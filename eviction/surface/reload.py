@@ -79,7 +79,9 @@ class LoadedConfiguration:
     def _within_watchdog(self, configuration: Configuration) -> Configuration:
         """With the polling interval limited so that systemd's watchdog is fed in time."""
         ceiling = self.notifier.longest_sleep(configuration.poll_ceiling_seconds)
-        floor = min(configuration.poll_floor_seconds, ceiling)
         return configuration.model_copy(
-            update={"poll_ceiling_seconds": ceiling, "poll_floor_seconds": floor}
+            update={
+                "poll_ceiling_seconds": ceiling,
+                "poll_floor_seconds": min(configuration.poll_floor_seconds, ceiling),
+            }
         )

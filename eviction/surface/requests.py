@@ -44,7 +44,6 @@ MOST_WAITING = 4
 REQUEST_THREADS = 6  # for those that wait, a pass and a dry run
 TURN_SECONDS = 30.0  # a request is refused if its turn has not come by then
 HEARTBEAT_SECONDS = 1.0
-WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
 
 
 class WrongOption(OptionRefused):
@@ -110,18 +109,19 @@ def read_options(given: Fields, signals: Sequence[Signal] = KUBELET_SIGNALS) -> 
             raise WrongOption(f"{flag}: {error}") from None
         if signal.endswith(AVAILABLE) and (mark.value.quantity or LEAST_BYTES) < LEAST_BYTES:
             raise WrongOption(f"{flag}: must be a percentage or at least 1Mi, but it was {until!r}")
-    read = {**given, "signal": signal, "until": mark}
-    return answers.read_options(ReclaimOptions, "reclaim", read)
+    return answers.read_options(
+        ReclaimOptions, "reclaim", {**given, "signal": signal, "until": mark}
+    )
 
 
 def respond(
     options: ReclaimOptions,
     node: Node,
-    problem: str | None = None,
+    problem: str = "",
     *,
     wanted: Callable[[PassWanted], None] = lambda _: None,
 ) -> Answer:
-    """Looks at the node and runs the request. `problem`: why the runtime cannot be reached, None
+    """Looks at the node and runs the request. `problem`: why the runtime cannot be reached; empty
     if it can. `wanted`: told of the pass that it waits for."""
     observations, decision = node.look()
     unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
@@ -130,11 +130,11 @@ def respond(
     room = _room(options, node, observations)
     if room is not None and not room.missing:
         return _nothing_to_do(options, node, observations, room=room)
-    if problem is not None:
+    if problem:
         return Answer(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
     if options.room and room is None:
         return Answer(EXIT_READING, unavailable or f"{options.signal} cannot be read")
-    request = request_of(options, observations, decision, config=node.world.manager.config)
+    request = request_of(options, observations, decision, config=node.world.config)
     if request is None and decision.acted_on is None:
         if unreadable(observations, node.thresholds(observations.layout)):
             return Answer(EXIT_READING, unavailable)
@@ -156,14 +156,20 @@ def respond(
 def _answer(options: ReclaimOptions, node: Node, record: Pass) -> Answer:
     code = exit_code(record)
     document = pass_json(record)
-    sentence = "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
+    sentence = ""
+    if node.pods_problem is not None:
+        sentence = f"the states of pods are from the kubelet's directories: {node.pods_problem}"
     lines = pass_lines(record, width=options.width)
-    after = record.after or record.observations
+    after = record.after
     held = None
     if options.room:
         planned = record.removals if options.dry_run else ()
-        promised = sum(outcome.verdict.promised_bytes for outcome in planned)
-        room = _room(options, node, after, promised=promised)
+        room = _room(
+            options,
+            node,
+            after,
+            promised=sum(outcome.verdict.promised_bytes for outcome in planned),
+        )
         if room is None:
             code = EXIT_READING
         else:
@@ -230,8 +236,9 @@ def request_of(
         extent = Extent.ENOUGH
     elif options.until is None and options.signal not in met:
         extent = Extent.ALL  # there is no mark at which to stop
-    row = config.row(options.signal, observations)
-    return Request(row, None if until is None else (until,), extent)
+    return Request(
+        config.row(options.signal, observations), None if until is None else (until,), extent
+    )
 
 
 def exit_code(record: Pass) -> int:
@@ -246,7 +253,7 @@ def exit_code(record: Pass) -> int:
 def _held_off(node: Node) -> Answer | None:
     """Why nothing may be removed: a pause of the daemon, or a recent boot."""
     configuration = node.configuration
-    paused = node.paused()
+    paused = node.present.paused()
     why = paused or held_off_since_boot(
         configuration.hold_off_seconds, configuration.kubelet_healthz
     )
@@ -266,8 +273,8 @@ def _nothing_to_do(
     sentence = "nothing is under pressure; nothing was done" if room is None else room.sentence
     held = None if room is None else held_room(room, observations)
     if not options.as_json:
-        table = signals_table(observations, node.thresholds(observations.layout), options.width)
-        return Answer(EXIT_OK, lines=(*table, sentence), room=held)
+        lines = signals_table(observations, node.thresholds(observations.layout), options.width)
+        return Answer(EXIT_OK, lines=(*lines, sentence), room=held)
     nothing = NothingToDo(
         reason=sentence,
         observations=observations_json(observations),
@@ -305,8 +312,9 @@ class Requests:
 
         def serve() -> None:
             try:
-                options = read_options(given, node.configuration.signals)
-                answer.set_result(self.respond(options, wanted.append))
+                answer.set_result(
+                    self.respond(read_options(given, node.configuration.signals), wanted.append)
+                )
             except WrongOption as error:
                 answer.set_result(Answer(EXIT_USAGE, str(error)))
             except Exception as error:  # noqa: BLE001 # raised where the client is answered

@@ -1,9 +1,8 @@
 """Which directories inotify watches for the daemon."""
 
 import os
+from dataclasses import dataclass
 
-from eviction.configuration.effective import poll_policy
-from eviction.decision.headroom import near_their_marks
 from eviction.engine.node import Node
 from eviction.types import Decision
 from signals.types import SignalObservations
@@ -19,25 +18,20 @@ EARLY_SIGNS = (
 )
 
 
+@dataclass(eq=False)
 class Watches:
     """Watches directories of filesystems that are near their marks. For others an earlier reading
     would not matter."""
 
-    def __init__(self, watcher: FsWatcher, node: Node):
-        self._watcher = watcher
-        self._node = node
-        self._near: frozenset[int] = frozenset()
-        self._watched: frozenset[str] = frozenset()
+    watcher: FsWatcher
+    node: Node
+    _near: frozenset[int] = frozenset()
+    _watched: frozenset[str] = frozenset()
 
     def observed(self, observations: SignalObservations, _: Decision) -> None:
-        world = self._node.world
-        self._near = near_their_marks(
-            world.manager.config.marks_to_watch(observations.layout),
-            observations,
-            world.fill_rates,
-            policy=poll_policy(self._node.configuration),
-            before=self._near,
-        )
+        world = self.node.world
+        marks = world.config.marks_to_watch(observations.layout)
+        self._near = world.outlook.near_their_marks(marks, self._near)
         wanted = frozenset(
             os.path.normpath(os.path.join(identity.path, sign))
             for identity, _ in observations.filesystems.values()
@@ -46,4 +40,4 @@ class Watches:
         )
         if wanted != self._watched:
             self._watched = wanted
-            self._watcher.watch(wanted)
+            self.watcher.watch(wanted)

@@ -48,8 +48,9 @@ def set_hints(
             if skip_others and kind != "xfs":
                 yield True, f"{directory} is left alone: it is on {kind}, not on XFS"
                 continue
-            give = partial(set_inherited_hint, directory, size_bytes, kind, dry_run=dry_run)
-            before = in_time(give)
+            before = in_time(
+                partial(set_inherited_hint, directory, size_bytes, kind, dry_run=dry_run)
+            )
         except HintRefused as error:
             yield False, str(error)
         except OSError as error:

@@ -8,10 +8,9 @@ kernel's `Documentation/admin-guide/xfs.rst` (allocsize), `fs/xfs/libxfs/xfs_bma
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from eviction.records.json_shapes import Count, RoleName
+from eviction.records.json_shapes import Count, Document, RoleName
 from signals.mounts import Mount
 from signals.quantity import format_bytes
 from signals.types import FilesystemRole, SignalObservations
@@ -65,12 +64,11 @@ TRAITS: Mapping[str, Traits] = {
     ),
 }
 """By the type in the kernel's table of mounts."""
-_UNKNOWN = Traits(jumps=None)
 
 
 def traits_of(mount: Mount) -> Traits:
     """What is known of a mount: its type, and of the options only those that it has."""
-    traits = TRAITS.get(mount.type, _UNKNOWN)
+    traits = TRAITS.get(mount.type, Traits(jumps=None))
     names = ("ro", *traits.options)
     jumps = traits.jumps
     if jumps and mount.type == "xfs" and mount.option("allocsize") is not None:
@@ -78,12 +76,13 @@ def traits_of(mount: Mount) -> Traits:
             "speculative preallocation takes allocsize behind a growing file, and frees it later",
             *jumps[1:],
         )
-    options = tuple(option for option in mount.options if option.partition("=")[0] in names)
-    return traits._replace(jumps=jumps, options=options)
+    return traits._replace(
+        jumps=jumps,
+        options=tuple(option for option in mount.options if option.partition("=")[0] in names),
+    )
 
 
-@dataclass(frozen=True)
-class FilesystemFacts:
+class FilesystemFacts(Document):
     """What a filesystem of the signals is."""
 
     path: str
@@ -110,8 +109,7 @@ class FilesystemFacts:
         """`jumps`, `note` and `quota` as one phrase."""
         if self.jumps is None:
             return "not known for this type"
-        parts = (*(self.jumps or ("nothing",)), self.note, self.quota)
-        return "; ".join(filter(None, parts))
+        return "; ".join(filter(None, (*(self.jumps or ("nothing",)), self.note, self.quota)))
 
 
 def paths_that_answer(observations: SignalObservations) -> dict[str, int]:
@@ -144,15 +142,14 @@ def filesystem_facts(
         mount = found or Mount("", "", identity.type, source=identity.device, options=())
         traits = traits_of(mount)
         facts.append(
-            FilesystemFacts(
-                path=identity.path,
+            FilesystemFacts.of(
+                mount,
+                identity,
+                traits,
                 filesystems=roles,
-                type=mount.type,
                 device=mount.source,
                 reserve=max(stats.free_bytes - stats.available_bytes, 0),
                 options=None if found is None else traits.options,
-                jumps=traits.jumps,
-                note=traits.note,
                 quota=project_quota_sentence(mount, observations, roles),
             )
         )

@@ -32,6 +32,7 @@ import os
 import re
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -60,7 +61,7 @@ from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, 
 from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from signals.clock import Clock
 from signals.mounts import MOUNTS, Mount, filesystem_id, mount_holding, overlays_on, read_mounts
-from signals.open_files import PROC, open_files, processes
+from signals.open_files import PROC, open_files, processes, text_of
 from signals.quantity import counted, format_bytes
 from signals.types import FilesystemRole, FsStats, SignalObservations
 
@@ -209,8 +210,9 @@ def _reclaimable(
     if share.use is not Use.LOGS_OF_GONE_PODS or not found:  # their directories go as a whole
         sizes = (measured.writable_layers.get(each.id, each.promised_bytes) for _, each in found)
         reclaimable = min(sum(sizes), share.bytes)
-    names = dict.fromkeys(name for name, _ in found)
-    return replace(share, reclaimable=reclaimable, by=tuple(names))
+    return replace(
+        share, reclaimable=reclaimable, by=tuple(dict.fromkeys(name for name, _ in found))
+    )
 
 
 def _images(outcomes: Sequence[Outcome], measured: Measured) -> Iterator[Share]:
@@ -393,7 +395,7 @@ class DiskSurvey:
         """
         if record.result is not PassResult.NOT_ENOUGH:
             return record
-        settled = record.after or record.observations
+        settled = record.after
         if record.count(Result.REMOVED):
             settled = self._settled()  # with earlier numbers the parts would not add up
         return replace(record, attributions=self.survey(settled, record.functions))
@@ -595,8 +597,8 @@ class OpenFilesScan:
             self._files[device_id, status.st_ino] = OpenFile(
                 path=os.readlink(link).removesuffix(" (deleted)"),
                 pid=pid,
-                process=_text_of(f"{self._proc}/{pid}/comm") or "?",
-                pod_uid=pod_uid_of(_text_of(f"{self._proc}/{pid}/cgroup")),
+                process=text_of(f"{self._proc}/{pid}/comm") or "?",
+                pod_uid=pod_uid_of(text_of(f"{self._proc}/{pid}/cgroup")),
                 bytes=size,
                 deleted=deleted,
             )
@@ -611,14 +613,6 @@ def pod_uid_of(cgroups: str) -> str:
     """
     found = _POD.search(cgroups)
     return "" if found is None else (found[1] or found[2]).replace("_", "-")
-
-
-def _text_of(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 def look(
@@ -687,7 +681,7 @@ class TreeUsage:
 
     device_id: int | None = None
     """As in `FilesystemIdentity`; None if the root does not exist or was not reached."""
-    bytes_by_class: dict[str, int] = field(default_factory=dict)
+    bytes_by_class: Counter[str] = field(default_factory=Counter)
     """The allocated bytes by class of file."""
     complete: bool = False
     """Whether everything was counted; otherwise the numbers are lower bounds."""
@@ -702,21 +696,21 @@ class TreeUsage:
         return sum(self.bytes_by_class.values())
 
 
-def count_trees(trees: Sequence[Tree], limit: TimeLimit, mounts: str = MOUNTS) -> list[TreeUsage]:
+def count_trees(trees: Iterable[Tree], limit: TimeLimit, mounts: str = MOUNTS) -> list[TreeUsage]:
     """The usage of each tree, in the same order.
 
     Files that cannot be read are left out; never raises OSError.
     """
-    usages = [TreeUsage() for _ in trees]
+    usages = [(tree, TreeUsage()) for tree in trees]
 
     def count(in_time: InTime) -> None:
-        for tree, usage in zip(trees, usages, strict=True):
+        for tree, usage in usages:
             with suppress(OSError):  # there is no root
                 _count_tree(tree, usage, in_time, mounts=mounts)
 
     limit.run(count)
     # copied, as a thread that was left behind may still be counting
-    return [replace(usage, bytes_by_class=usage.bytes_by_class.copy()) for usage in usages]
+    return [replace(usage, bytes_by_class=usage.bytes_by_class.copy()) for _, usage in usages]
 
 
 def _count_tree(tree: Tree, usage: TreeUsage, in_time: InTime, *, mounts: str) -> None:
@@ -744,8 +738,7 @@ def _count_tree(tree: Tree, usage: TreeUsage, in_time: InTime, *, mounts: str) -
                     elif status.st_nlink > 1:
                         linked.add(status.st_ino)
                     group = tree.classify(entry.path.removeprefix(root).strip("/").split("/"))
-                    size = usage.bytes_by_class.get(group, 0) + allocated_bytes(status)
-                    usage.bytes_by_class[group] = size
+                    usage.bytes_by_class[group] += allocated_bytes(status)
         except FileNotFoundError:  # removed while it was counted
             continue
         except OSError:
@@ -819,10 +812,9 @@ def caches_below(
     limit.run(look)
     roots = [f"{root.rstrip('/')}/" for root in named]
     paths = [path for path in found if not f"{path}/".startswith(tuple(roots))]
-    usages = count_trees([Tree(path) for path in paths], limit)
     caches = [
         Cache(path, usage.total_bytes, usage.device_id, usage.partial)
-        for path, usage in zip(paths, usages, strict=True)
+        for path, usage in zip(paths, count_trees(map(Tree, paths), limit), strict=True)
         if usage.total_bytes >= SMALLEST_CACHE_BYTES
     ]
     return tuple(sorted(caches, key=lambda cache: -cache.bytes)[:MOST_CACHES])

@@ -26,7 +26,6 @@ from eviction.decision.thresholds import (
     is_coming,
     short_of_min_reclaim,
     thresholds_met,
-    usable,
 )
 from eviction.printable import escaped
 from eviction.records.attribution import Attribution
@@ -526,7 +525,7 @@ def signals_table(
     observations: SignalObservations, thresholds: Sequence[Threshold], width: int | None = None
 ) -> list[str]:
     """Each signal with its thresholds, headroom and state, then layout and filesystems."""
-    met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=False)
+    met = thresholds_met(thresholds, observations.signals)
     rows = [["SIGNAL", "AVAILABLE", "CAPACITY", "MARK", "HEADROOM", "STATE", "FILESYSTEM"]]
     for signal in in_order({*observations.signals, *(each.signal for each in thresholds)}):
         observation = observations.signals.get(signal)
@@ -535,7 +534,7 @@ def signals_table(
             rows += [[signal, "-", "-", each.text(), "-", "unknown", "-"] for each in mine]
             continue
         filesystem = observation.filesystem
-        place = f"{filesystem.type or '?'} on {filesystem.device or '?'}" if filesystem else "-"
+        place = f"{filesystem.type or '?'} on {filesystem.device or '?'}"
         available = observation.available
         capacity = observation.capacity
         seen = [signal, amount(signal, available), amount(signal, capacity)]

@@ -37,7 +37,7 @@ def built(made: Scenario) -> Iterator[tuple[EmbeddedNode, Node]]:
     with EmbeddedNode(made, MOUNTS.how) as embedded:
         node = Node(configuration_of(embedded))
         try:
-            assert node.locate() is None
+            assert node.locate() == ""
             yield embedded, node
         finally:
             node.close()

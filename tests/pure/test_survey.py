@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,8 @@ def called(text: str) -> list[ReclaimResult]:
 def tree(size: int | dict[str, int], *, complete: bool = True, device: int = 1) -> TreeUsage:
     """A tree that was counted."""
     classes = size if isinstance(size, dict) else {"all": size}
-    classes = {use: mebibytes * MIB for use, mebibytes in classes.items()}
-    return TreeUsage(device, classes, complete)
+    counted = Counter({use: mebibytes * MIB for use, mebibytes in classes.items()})
+    return TreeUsage(device, counted, complete)
 
 
 NOTHING = Measured(

@@ -77,7 +77,8 @@ def observation(
     stale: bool = False,
 ) -> SignalObservation:
     """One observation; `time` in monotonic seconds."""
-    return SignalObservation(signal, available, capacity, time, stale)
+    place = FilesystemIdentity(f"/{signal.filesystem}", 0, "/dev/sda1", "ext4")
+    return SignalObservation(signal, available, capacity, time, place, stale)
 
 
 def observations_of(

@@ -17,21 +17,19 @@ from typing import TYPE_CHECKING, Any
 from eviction.configuration.effective import Configuration, load
 from eviction.engine.effects import (
     Check,
-    Crossed,
     Effect,
     Event,
     Forget,
     Locate,
     Located,
     Looked,
+    LookWanted,
     Plan,
     Read,
     Refresh,
     Refreshed,
     Resolve,
-    Sampled,
     Send,
-    Stopping,
     Tell,
     Tick,
     Watch,
@@ -111,13 +109,15 @@ class Sampler:
             there = daemon.machine.disks[self._path]
             reading = Reading(there.stats(began), there.device, tuple(self._polls))
             identity = FilesystemIdentity(self._path, there.device)
-            daemon.post(Sampled(Sample(self._path, began, reading, identity)))
+            daemon.post(Sample(self._path, began, reading, identity))
 
         clock.at(ends, read)
 
     def watch(self, levels: WatchedLevels) -> None:
         if self._notifier is None or self._notifier.levels != levels:
-            self._notifier = ThresholdNotifier(levels, lambda: self._daemon.post(Crossed()))
+            self._notifier = ThresholdNotifier(
+                levels, lambda: self._daemon.post(LookWanted(urgent=True))
+            )
             self._poll_at(self._notifier, self._daemon.clock.now)
 
     def _poll_at(self, notifier: ThresholdNotifier, time: float) -> None:
@@ -197,7 +197,7 @@ class Daemon:
             look_due=now,
             hold_off_until=now + configuration.hold_off_seconds,
             pause=Pause(paused_until, count=1) if paused_until > now else Pause(),
-            periodic=loops(now, images=images) if configuration.periodic_gc else (),
+            periodic=loops(now, images=images) if configuration.periodic_gc else {},
             ids_begin="5eed00",
         )
         self.stages = Stages(lambda: self.world, self._context, clock)
@@ -371,7 +371,8 @@ class Daemon:
     def stop(self) -> None:
         """Nothing new begins."""
         self._stopping.set()
-        self.post(Stopping())
+        self.world = self.world._replace(stopping=True)
+        self.post(Tick())
 
     def kill(self) -> None:
         """It is gone, between any two things that happen."""

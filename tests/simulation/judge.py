@@ -21,7 +21,6 @@ from eviction.engine.effects import (
     Plan,
     Planned,
     Progressed,
-    Sampled,
     Send,
     Tell,
 )
@@ -32,6 +31,7 @@ from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Extent
 from reclaim.removals import Claim, StageId
 from reclaim.types import Kind, PodSandboxState, Reason, Result
+from signals.samplers import Sample
 from signals.types import FsLayout
 from tests.simulation.machine import EXITED, HeldImage, Machine, Pod
 from tests.simulation.scheduler import Scheduler
@@ -152,9 +152,9 @@ class Judge:
         sampled, now = False, self.clock.now
         for event in events:
             match event:
-                case Sampled(sample):
+                case Sample(reading=reading):
                     sampled = True
-                    if (reading := sample.reading) is not None:
+                    if reading is not None:
                         self._available[reading.device_id] = reading.stats.available_bytes
                         self._read_at[reading.device_id] = now
                 case Ended(claim, outcome):

@@ -26,7 +26,6 @@ from eviction.engine.effects import (
     Read,
     Reconfigured,
     Request,
-    Sampled,
     Send,
     Tell,
     Watch,
@@ -38,6 +37,7 @@ from eviction.types import Extent
 from reclaim.pod_logs.names import LogPaths
 from reclaim.removals import sent_claims
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, Kind
+from signals.samplers import Sample
 from tests.simulation.daemon import Daemon, Saved, configured
 from tests.simulation.judge import Judge, Violation
 from tests.simulation.machine import GIB, PAUSE_IMAGE, RUNNING, Disk, Machine, Pod, image_size
@@ -570,9 +570,9 @@ def told(what: Event | Effect) -> str:
     """An event or an effect in one line."""
     name = type(what).__name__
     match what:
-        case Sampled(sample):
-            left = sample.reading.stats.available_bytes if sample.reading else sample.problem
-            return f"{name} {sample.path} {left}"
+        case Sample():
+            left = what.reading.stats.available_bytes if what.reading else what.problem
+            return f"{name} {what.path} {left}"
         case Planned(pass_id, stage, plan, error):
             size = (len(plan.remove), len(plan.keep)) if plan else ()
             return f"{name} {pass_id} {stage.function} {stage.number} {size} {error}"

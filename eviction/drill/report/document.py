@@ -57,6 +57,7 @@ class MarkJson(ThresholdJson):
 class MeasuredPassJson(PassJson):
     """One pass, and when it began."""
 
+    kind: Literal["Pass"] = "Pass"
     from_seconds: float
     """Since the start."""
 
@@ -94,7 +95,6 @@ class DrillReportJson(Versioned):
     Times are seconds since its start.
     """
 
-    kind: Literal["DrillReport"] = "DrillReport"
     """What the document is."""
     scenario: str
     """The scenario's name."""

@@ -23,13 +23,12 @@ from eviction.cli.top import screen
 from eviction.records.attribution import Attribution, Share, Use
 from eviction.records.json_shapes import to_json
 from eviction.records.passes import Pass, Trigger
-from eviction.surface.daemon import Status
 from manual import options_of
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result
 from schemas import PRINTED
 from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout
 from tests.expected import expect
-from tests.pure.records.documents import a_pass, outcome
+from tests.pure.records.documents import a_pass, a_status, outcome
 from tests.pure.values import GIB, MIB
 from tests.reclaimd_process import reclaimd_here
 from tests.repository import ROOT
@@ -114,7 +113,7 @@ def status(*signals: Sequence[Any], **fields: Any) -> dict[str, Any]:
     seen = {"capacity": 10 * GIB, "stale": False, **fields.pop("seen", {})}
     near = fields.pop("near", {})
     return {
-        **to_json(Status(layout=FsLayout.SINGLE)),
+        **to_json(a_status(layout=FsLayout.SINGLE)),
         "observations": [{"signal": s, "available": a, **seen} for s, a, _, _ in signals],
         "thresholds": [
             {"signal": s, "effective": mark, "headroom_seconds": seconds, **near}
@@ -136,7 +135,7 @@ def test_the_status_says_what_is_and_what_is_done() -> None:
     """Amounts, the time to each mark, results with their reason; what keeps the daemon from
     removing; control characters are escaped."""
     told = yaml.safe_load(Path(__file__).with_name("status.yaml").read_text())
-    answers = {"before the first observation": to_json(Status())}
+    answers = {"before the first observation": to_json(a_status())}
     answers |= {name: status(*each.pop("signals"), **each) for name, each in told.items()}
     shown = [
         f"# {name}\n" + "\n".join(screen(lines(each), None, 99)) + "\n\n"
@@ -289,7 +288,7 @@ def test_every_field_that_the_code_gives_to_the_log_is_in_its_schema() -> None:
 def test_what_has_a_field_too_many_or_too_few_is_found() -> None:
     """By the strict form of a schema, which tests rely on; a program of somebody else's allows
     further fields."""
-    document = to_json(Status(layout=FsLayout.SINGLE))
+    document = to_json(a_status(layout=FsLayout.SINGLE))
     wrong = ({**document, "colour": "red"}, dict([*document.items()][:-1]))
     found = [problems(strict_validator("status"), each) != [] for each in (document, *wrong)]
     assert found == [False, True, True]

@@ -14,11 +14,9 @@ from typing import Any
 import pytest
 
 from eviction.decision.headroom import (
-    PollPolicy,
+    FillRates,
+    Outlook,
     faster,
-    levels_to_watch,
-    near_their_marks,
-    observation_interval,
     update_fill_rates,
     urgency,
     with_needed,
@@ -110,7 +108,7 @@ def test_what_is_decided_pass_by_pass(story: str) -> None:
     kubelets = tuple(one for name, one in named.items() if name.startswith("kubelet"))
     ours = tuple(one for name, one in named.items() if not name.startswith("kubelet"))
     config = EvictionConfig(ours, kubelets=kubelets or None, rows=OWN_ROW)._replace(**seconds)  # type: ignore[arg-type] # as named
-    state = ManagerState(config)
+    state = ManagerState()
 
     def names(thresholds: Sequence[Threshold]) -> str:
         known = {one: name for name, one in named.items()}
@@ -120,7 +118,7 @@ def test_what_is_decided_pass_by_pass(story: str) -> None:
         now, layout = float(told["at"]), told.get("layout", "single")
         if "in force" in told:
             thresholds = tuple(named[name] for name in told["in force"].split())
-            state = state._replace(config=state.config._replace(thresholds=thresholds))
+            config = config._replace(thresholds=thresholds)
         read = [
             reading_of(Signal(name), text, now)
             for name, text in told.items()
@@ -129,7 +127,7 @@ def test_what_is_decided_pass_by_pass(story: str) -> None:
         observations = observations_of(
             *read, time=now, layout=None if layout == "unknown" else FsLayout(layout)
         )
-        state, decision = synchronize(state, observations, now)
+        state, decision = synchronize(config, state, observations)
         acted_on = () if decision.acted_on is None else (decision.acted_on, *decision.others)
         decided = {
             "reported": " ".join(
@@ -307,7 +305,11 @@ def test_a_function_has_to_clear_the_thresholds_of_the_rows_that_name_it(
     assert config.functions == {*SHORT, *names}
 
 
-POLICY = PollPolicy(0.01, 10.0, 500.0 * MIB)
+def outlook(seen: SignalObservations, fills: FillRates) -> Outlook:
+    """Read every 10 ms to 10 s, at 500 MiB/s."""
+    return Outlook(seen, fills, 0.01, 10.0, 500.0 * MIB)
+
+
 PLACES = {
     signal: FilesystemIdentity(path, device)
     for signal, path, device in (
@@ -362,7 +364,7 @@ def test_it_is_looked_at_again_halfway_to_the_nearest_mark(
     fills = {(2, False): FillRate(0, 0.0, float(images_fill or 0) * MIB)}
     marks = [*BOTH, threshold(INODES, "1000")]
     marks += [threshold(NODEFS, f"{soft}Mi", grace_seconds=60.0)] if soft else []
-    found = observation_interval(marks, observed(nodefs, imagefs, inodes), fills, policy=POLICY)
+    found = outlook(observed(nodefs, imagefs, inodes), fills).interval(marks)
     assert found == pytest.approx(seconds)
 
 
@@ -372,11 +374,11 @@ def test_polls_compare_with_the_next_mark_below_on_each_filesystem() -> None:
     marks = [threshold(NODEFS, text) for text in ("1Gi", "2Gi", "4Gi")]
     marks += [threshold(INODES, "700"), threshold(IMAGEFS, "9Gi")]
     seen = observed(3072, "1024", "700")
-    ((path, found),) = levels_to_watch(marks, seen, {}, policy=POLICY).items()
+    ((path, found),) = outlook(seen, {}).levels_to_watch(marks).items()
     assert (path, found.levels, found.rates) == ("/kubelet", (2 * GIB, 700), (500.0 * MIB, 2e4))
     images = seen.signals[IMAGEFS]._replace(available=10 * GIB, filesystem=PLACES[NODEFS])
     seen = seen._replace(signals={**seen.signals, IMAGEFS: images})
-    ((path, found),) = levels_to_watch(marks, seen, {}, policy=POLICY).items()
+    ((path, found),) = outlook(seen, {}).levels_to_watch(marks).items()
     assert (path, found.levels) == ("/kubelet", (9 * GIB, 700))
 
 
@@ -395,12 +397,11 @@ def test_a_filesystem_is_near_its_mark_within_the_ceiling_and_no_longer_beyond_t
     """At 500 MiB/s and 10 s: from 5 000 MiB above the mark down to it, and then up to 10 000; at a
     faster fill from farther. Another filesystem with as much is not."""
     seen = observed(1024 + int(above))
-    assert near_their_marks(BOTH, seen, {}, policy=POLICY) == ({1} if near else set())
-    before = near_their_marks(BOTH, seen, {}, policy=POLICY, before={1})
-    assert before == ({1} if still_near else set())
+    assert outlook(seen, {}).near_their_marks(BOTH, ()) == ({1} if near else set())
+    assert outlook(seen, {}).near_their_marks(BOTH, {1}) == ({1} if still_near else set())
     twice = {(1, False): FillRate(0, 0.0, 1000.0 * MIB)}
     seen = observed(1024 + 2 * int(above), "6024")
-    assert near_their_marks(BOTH, seen, twice, policy=POLICY) == ({1} if near else set())
+    assert outlook(seen, twice).near_their_marks(BOTH, ()) == ({1} if near else set())
 
 
 # ---- how fast it fills, how urgent that is, and what is coming

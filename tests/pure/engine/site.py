@@ -9,10 +9,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from eviction.decision.synchronize import ManagerState
 from eviction.engine.effects import (
     Check,
-    Crossed,
     Effect,
     Event,
     KubeletHealthy,
@@ -27,9 +25,7 @@ from eviction.engine.effects import (
     Refresh,
     Refreshed,
     Request,
-    Sampled,
     Send,
-    Stopping,
     Tick,
     WriteBack,
     WrittenBack,
@@ -78,9 +74,8 @@ NEVER_MET = dict.fromkeys(("nodefs.inodesFree", "imagefs.inodesFree", "imagefs.a
 EFFECTS = ("Send", "Check", "Plan", "Read", "Locate", "Refresh", "WriteBack")
 WRONG = ("silent", "unlike", "mute", "waits", "gone", "refused", "stuck", "fails")
 EVENTS: Mapping[str, Event] = {
-    "stop": Stopping(),
     "healthy": KubeletHealthy(),
-    "crossed": Crossed(),
+    "crossed": LookWanted(urgent=True),
     "look-wanted": LookWanted(),
 }
 
@@ -235,7 +230,7 @@ class Timed(Inline):
                 return super().done(effect)
 
     def _read(self, path: str) -> Iterable[Event]:
-        answer = [Sampled(self._sample(path))]
+        answer = [self._sample(path)]
         return self._after(f"Read {path}", lambda: answer)
 
     def _sample(self, path: str) -> Sample:
@@ -402,8 +397,7 @@ class Site:
                 self.request["dry_run"] = True
             case ["kubelet"]:  # its mark is known, 1 MiB below the daemon's
                 kubelets = (threshold(Signal.NODEFS_AVAILABLE, "479Mi"),)
-                config = self.engine.world.manager.config._replace(kubelets=kubelets)
-                self.change(manager=ManagerState(config))
+                self.change(config=self.engine.world.config._replace(kubelets=kubelets))
             case ["apart"]:  # the kubelet's directory is on a disk of its own
                 self.disks["/node"] = Disk(self.clock, DEVICE + 1)
             case ["program"]:  # of ten minutes, for which a command has asked
@@ -425,6 +419,9 @@ class Site:
             case ["reload"]:
                 hard = {**NEVER_MET, "nodefs.available": "0%"}
                 events.append(Reconfigured(configured(evictionHard=hard)))
+            case ["stop"]:
+                self.change(stopping=True)
+                events.append(Tick())
             case [event] if event in EVENTS:
                 events.append(EVENTS[event])
             case ["in", seconds, *what]:

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import yaml
 
-from eviction.decision.synchronize import ManagerState
 from eviction.engine.effects import (
     Check,
     Effect,
@@ -29,8 +28,8 @@ from eviction.engine.effects import (
     PauseSet,
     Plan,
     Progressed,
+    Reconfigured,
     Request,
-    Sampled,
     Send,
     Tick,
     Watch,
@@ -487,7 +486,7 @@ def test_the_polls_of_a_filesystem_count_in_whatever_order_its_paths_answer(poll
         for path in paths:
             reading = Reading(last, DEVICE, tuple(polls) if path == polled and second else ())
             sample = Sample(path, at, reading, FilesystemIdentity(path, DEVICE))
-            world = fold(world, Sampled(sample))
+            world = fold(world, sample)
     assert world.fill_rates[DEVICE, False].rate == 100 * MIB
 
 
@@ -497,12 +496,12 @@ def test_the_polls_of_a_filesystem_count_in_whatever_order_its_paths_answer(poll
 def test_a_pause_ends_by_itself() -> None:
     """One that is forgotten ends after a day; one of which nothing is known any more, at once, if
     it was unknown and not begun by an operator."""
-    assert Pause().begun(0.0, 10 * 86_400.0).left_seconds(0.0) == 86_400.0
+    assert Pause().begun(0.0, 10 * 86_400.0).until == 86_400.0
     site = Site(daemon=True)
     for unknown, left in (("", 60.0), ("the file cannot be read", 0.0)):
         site.engine.events += [PauseSet(60.0, unknown), PauseSet(0.0, if_unknown=True)]
         site.engine.settle()
-        assert site.engine.world.pause.left_seconds(site.clock.monotonic()) == left
+        assert site.engine.world.pause_left_seconds() == left
 
 
 LONGEST_SECONDS = 60.0
@@ -665,7 +664,7 @@ def test_of_many_who_wait_each_is_told_and_at_the_end_all_are_refused() -> None:
                 while True:
                     pause = PauseSet(60.0)
                     assert site.owner.ask(pause, pause.done) == 0
-                    assert site.owner.world.pause.left_seconds(site.clock.monotonic()) > 0
+                    assert site.owner.world.pause_left_seconds() > 0
                     begun.release()
             except EvictionError as error:
                 refused.append(str(error))
@@ -718,7 +717,7 @@ def test_a_defect_in_what_has_happened_or_is_handed_out_is_told_and_the_rest_goe
 
     with on_threads("A") as site:
         first, second = PauseSet(60.0), PauseSet(0.0)
-        for event in (first, Sampled(None), second):  # type: ignore[arg-type] # that is the point
+        for event in (first, Reconfigured(None), second):  # type: ignore[arg-type] # that is the point
             site.owner.post(event)
         site.owner.until(second.done.done)
         assert first.done.done()
@@ -738,9 +737,8 @@ def test_a_defect_while_deciding_does_not_end_the_owner() -> None:
         mark = threshold(Signal.IMAGEFS_AVAILABLE, "1Mi")
         defective = Defective(mark.value.quantity)
         defective.raising.append("defect")
-        config = site.owner.world.manager.config
-        config = config._replace(thresholds=(replace(mark, value=defective),))
-        site.owner.world = site.owner.world._replace(manager=ManagerState(config))
+        config = site.owner.world.config._replace(thresholds=(replace(mark, value=defective),))
+        site.owner.world = site.owner.world._replace(config=config)
         with running(site):
             site.owner.post(LookWanted(urgent=True))
             assert came_true(lambda: len(site.heard.defects) >= 2)

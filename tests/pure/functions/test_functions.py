@@ -436,7 +436,7 @@ def passed(told: str) -> tuple[ReclaimResult, GCEvent | None, int]:
     engine.look()
     engine.world = engine.world._replace(
         on_its_own=True,
-        periodic=(PeriodicLoop(IMAGE, IMAGE_PERIOD_SECONDS, clock.monotonic()),),
+        periodic={IMAGE: PeriodicLoop(IMAGE, IMAGE_PERIOD_SECONDS, clock.monotonic())},
         asking=Asking(locate_due=NEVER, refresh_due=NEVER),
     )
     engine.until(lambda: engine.world.passes_begun > 0 and not engine.world.passes)

@@ -1,8 +1,8 @@
-"""Passes and outcomes for the tests of the history."""
+"""Passes, outcomes and answers of a daemon, for the tests of what is told of them."""
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from eviction.records.history import (
     DaemonRecordJson,
@@ -14,6 +14,7 @@ from eviction.records.history import (
 from eviction.records.json_shapes import Document, timestamp, to_json
 from eviction.records.pass_json import outcome_json
 from eviction.records.passes import Pass, PassResult, Trigger
+from eviction.surface.daemon import Status
 from eviction.types import Decision, Threshold
 from reclaim.types import Action, Amounts, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FsLayout, Signal
@@ -48,8 +49,19 @@ def a_pass(*functions: ReclaimResult, met: Threshold | None = None, **fields: An
     of it."""
     marks, row = (met,) if met else (), fields.get("row", ())
     decision = Decision(frozenset(), marks, met, row, FsLayout.SINGLE)
-    usual = Pass("id", 1_800_000_000.0, Trigger.INTERVAL, observations_of(), decision)
+    seen = observations_of()
+    usual = Pass("id", 1_800_000_000.0, Trigger.INTERVAL, seen, decision, after=seen)
     return replace(usual, functions=functions, **fields)
+
+
+def a_status(**given: Any) -> Status:
+    """That of a daemon that has seen nothing yet, but for what is given."""
+    empty = {
+        name: None if type(None) in get_args(kind) else (get_origin(kind) or kind)()
+        for name, kind in get_type_hints(Status).items()
+        if name not in ("apiVersion", "kind")
+    }
+    return Status(**{**empty, **given})
 
 
 def periodic_pass(function: ReclaimResult) -> Pass:

@@ -245,7 +245,7 @@ def test_a_pass_is_one_json_document() -> None:
         result=PassResult.NOT_ENOUGH,
         reason="because",
         timings=Timings(total_seconds=1.5),
-        still_met=(LOW, soft, threshold(Signal.CONTAINERFS_AVAILABLE, "10%")),
+        still_met=(LOW, soft, threshold(Signal("containerfs.available"), "10%")),
     )
     conditions = frozenset({NodeCondition.RECLAIM_PRESSURE})
     passed = replace(passed, decision=passed.decision._replace(conditions=conditions))

@@ -19,6 +19,7 @@ from eviction.records.state_file import (
     RecordFile,
     current_boot_id,
     current_machine_id,
+    moments,
     records_from_json,
     records_json,
 )
@@ -189,7 +190,8 @@ def path(tmp_path: Path) -> Path:
 
 def file_at(path: Path, clock: SteppedClock | None = None, **ids: str) -> RecordFile:
     """The file of one process."""
-    return RecordFile(str(path), clock or SteppedClock(), **{"boot_id": "boot-1", **ids})
+    clock = clock or SteppedClock()
+    return RecordFile(str(path), clock, moments(clock, **{"boot_id": "boot-1", **ids}))
 
 
 def saved(path: Path, clock: SteppedClock | None = None) -> RecordFile:

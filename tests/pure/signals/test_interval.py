@@ -56,7 +56,7 @@ def test_polls_are_as_often_as_the_nearer_of_bytes_and_inodes_asks(
     that; an idle filesystem is polled every 50 ms at most."""
     poll = polled(0.0, available, inodes)
     usual = LEVELS.poll_interval(poll)
-    above = [(available - GIB, 500.0 * MIB), (inodes - 1000, 20_000.0)]
+    above = [(available - GIB) / (500.0 * MIB), (inodes - 1000) / 20_000.0]
     assert usual == next_interval(above, FLOOR, CEILING)
     assert FLOOR <= LEVELS.poll_interval(poll, (bytes_rate, inodes_rate)) <= usual
     assert LEVELS.poll_interval(poll, idle=True) == max(usual, 5 * FLOOR)

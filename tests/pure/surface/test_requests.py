@@ -20,7 +20,7 @@ from eviction.engine.effects import PassWanted, PauseSet, Request
 from eviction.engine.fold import fold
 from eviction.engine.node import Node
 from eviction.records.passes import Trigger
-from eviction.records.state_file import Moment
+from eviction.records.state_file import Moment, moments
 from eviction.surface import answer
 from eviction.surface.answer import Answer, OptionRefused
 from eviction.surface.check import CheckOptions
@@ -392,7 +392,9 @@ class Host:
         """The pause of a daemon that starts now, and its file. A file that cannot be read is looked
         at again at once; what is said then is in `told`."""
         pause = Paused(self.clock)
-        file = PauseFile(str(self.state), self.clock, "boot-1", machine_id="machine")
+        file = PauseFile(
+            str(self.state), self.clock, moments(self.clock, "boot-1", machine_id="machine")
+        )
         file.restore(pause, self.told.append, again_seconds=0.01)
         return pause, file
 
@@ -433,7 +435,7 @@ def test_a_pause_that_is_ended_does_not_come_back(node: Host) -> None:
     for interrupted in (False, True):
         clock = InterruptedClock()
         pause = Paused(node.clock)
-        file = PauseFile(str(node.state), clock, "boot-1", machine_id="machine")
+        file = PauseFile(str(node.state), clock, moments(clock, "boot-1", machine_id="machine"))
 
         def resume(pause: Paused = pause, file: PauseFile = file) -> str:
             pause.pause(0.0)
@@ -445,7 +447,7 @@ def test_a_pause_that_is_ended_does_not_come_back(node: Host) -> None:
         resumed.join()
         assert interrupted or resume() == ""
         assert [*node.path.parent.iterdir()] == []
-        assert node.started()[0].paused() == ""
+        assert node.started()[0].present.paused() == ""
 
 
 @pytest.mark.parametrize("text", [b"", b"{", KEPT[:-9], b"x" * 1_000_000])
@@ -453,14 +455,14 @@ def test_what_lies_in_its_place_may_be_a_pause_until_the_next_one(node: Host, te
     """Nothing is removed, for a day at most; it is left alone until somebody begins a pause."""
     node.put(text)
     (pause, file), (forgotten, _) = node.started(), node.started()
-    assert "as whether a pause is in force is not known" in pause.paused()
+    assert "as whether a pause is in force is not known" in pause.present.paused()
     assert (pause.pause_left_seconds(), node.path.read_bytes()) == (LONGEST, text)
     pause.pause(600.0)
     assert file.keep(pause.pause_left_seconds) == ""
     assert node.started()[0].pause_left_seconds() == pause.pause_left_seconds() == 600.0
     node.path.write_bytes(text)
     node.clock.step(LONGEST)
-    assert forgotten.paused() == ""
+    assert forgotten.present.paused() == ""
 
 
 @rows("""
@@ -478,14 +480,14 @@ def test_what_others_may_have_put_there_may_be_a_pause(
     node.put(KEPT)
     subprocess.run(["sh", "-ec", commands], cwd=node.path.parent, check=True)
     pause, other = node.started()[0], node.started()[0]
-    assert pause.pause_is_unknown()
+    assert pause.present.pause_is_unknown()
     assert other.pause_left_seconds() == LONGEST
     pause.pause(0.0)
-    assert pause.paused() == ""
+    assert pause.present.paused() == ""
     node.path.parent.rename(tmp_path / "away")
-    assert came_true(lambda: not other.pause_is_unknown())
+    assert came_true(lambda: not other.present.pause_is_unknown())
     said = f"{node.path} can be read again: there is no pause"
-    assert (other.paused(), node.told) == ("", [said])
+    assert (other.present.paused(), node.told) == ("", [said])
 
 
 def test_a_pause_that_can_be_read_again_lasts_as_long_as_it_says(node: Host) -> None:
@@ -498,4 +500,4 @@ def test_a_pause_that_can_be_read_again_lasts_as_long_as_it_says(node: Host) -> 
     assert pause.pause_left_seconds() == LONGEST - 240.0
     node.put(pause_json(600.0, since))
     assert came_true(lambda: pause.pause_left_seconds() == 360.0 and bool(node.told))
-    assert node.told == [f"{node.path} can be read again: {begun.paused()}"]
+    assert node.told == [f"{node.path} can be read again: {begun.present.paused()}"]

@@ -26,7 +26,6 @@ from eviction.surface.announcements import Announcements
 from eviction.surface.daemon import (
     KEPT_PASSES,
     NodeStatus,
-    Status,
     ThresholdStatusJson,
     Totals,
     threshold_statuses,
@@ -65,7 +64,7 @@ from signals.interval import FillRate, update_fill_rate
 from signals.types import KUBELET_SIGNALS, FilesystemIdentity, Signal, SignalObservations
 from tests.expected import expect
 from tests.pages import DOCS, words
-from tests.pure.records.documents import a_pass
+from tests.pure.records.documents import a_pass, a_status
 from tests.pure.records.documents import outcome as one_outcome
 from tests.pure.values import (
     GIB,
@@ -155,7 +154,8 @@ def test_what_repeats_is_said_once_or_once_a_minute(as_json: bool) -> None:
     announcements = Announcements(node, Log(clock.wall, as_json=as_json, stream=out))
     problem = "kubeletEndpoint auto found no way"
     for each in (None, problem, problem, "403", None, None, problem):
-        announcements.runtime_asked(None, each)
+        node.pods.list_problem = each
+        announcements.runtime_asked("")
     for seconds in (12.0, 13.0):
         announcements.takes_long("relieving nodefs.available", seconds)
     for number in (1, 2):
@@ -408,10 +408,8 @@ def status_of(
 def node(**fields: Any) -> NodeStatus:
     """A daemon that has observed its node, with these fields in its document."""
     mark = replace(status_of(LOW), effective=10 * GIB, headroom_seconds=12.5)
-    document = Status(heartbeat_age_seconds=0.5, thresholds=[mark])
-    return NodeStatus(
-        replace(document, **fields), SEEN, now=100.0, wall=1e9, accepted_wall=1e9 - 60.5
-    )
+    document = a_status(**{"heartbeat_age_seconds": 0.5, "thresholds": [mark], **fields})
+    return NodeStatus(document, SEEN, 100.0, 1e9, 0.0, 0, accepted_wall=1e9 - 60.5)
 
 
 def outcome(
@@ -425,7 +423,11 @@ def outcome(
 
 def done(*functions: ReclaimResult, **fields: Any) -> Pass:
     """A pass that was enough, with these results."""
-    usual = {"observations": SEEN, "result": PassResult.SATISFIED, "timings": Timings(0.02)}
+    usual = {
+        "observations": SEEN,
+        "result": PassResult.SATISFIED,
+        "timings": Timings(detect_seconds=0.02),
+    }
     return a_pass(*functions, met=LOW, **{**usual, **fields})
 
 
@@ -506,7 +508,7 @@ def test_a_field_of_the_status_is_a_series(
 
 def test_before_the_first_observation_there_are_no_signals() -> None:
     """No series of a signal or a threshold, not even with the value 0."""
-    found = scraped(NodeStatus())
+    found = scraped(NodeStatus(a_status(), None, 0.0, 0.0, 0.0, 0, accepted_wall=None))
     assert not [series for series in found if "signal=" in series or "thresholds_in" in series]
 
 

@@ -73,7 +73,7 @@ from tests.rows import rows
 
 EXPECTED = Path(__file__).with_name("expected")
 NODEFS, IMAGEFS = Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE
-INODES, CONTAINERFS = Signal.NODEFS_INODES_FREE, Signal.CONTAINERFS_AVAILABLE
+INODES, CONTAINERFS = Signal.NODEFS_INODES_FREE, Signal("containerfs.available")
 GOING = Verdict(
     Kind.IMAGE, "sha256:1", "app:1", Action.REMOVE, Reason.UNUSED, size_bytes=MIB, age_seconds=7200
 )

@@ -168,9 +168,9 @@ def test_a_socket_that_comes_after_the_start_is_found_and_then_kept(
     first, second = (f"unix://{place}" for place in places)
     node = small_node.node(containerRuntimeEndpoint="", usual_endpoints=(first, second))
     node.prepare()
-    assert (node.locate() or "").startswith(f"{first}: ImageFsInfo failed with UNAVAILABLE")
+    assert node.locate().startswith(f"{first}: ImageFsInfo failed with UNAVAILABLE")
     places[1].symlink_to(small_node.server.socket_path)
-    assert node.locate() is None
+    assert node.locate() == ""
     assert node.summary.paths.imagefs is not None
     places[1].rename(places[0])
     node.locate()
