@@ -77,11 +77,17 @@ class Workers:
         Anyone who waits for one task to end in order to start the next must be woken by `announce`:
         if the task itself woke them, they might find no thread free.
         """
+
+        def once() -> None:
+            _do(task)
+            self._has_ended()
+            _do(announce)
+
         with self._lock:
             if self._idle:
                 self._idle.pop().put_nowait((task, announce))
             else:
-                self._start(lambda: self._once(task, announce))
+                self._start(once)
 
     def for_each(
         self, task: Callable[[Item], object], items: Collection[Item], helpers: int
@@ -141,11 +147,6 @@ class Workers:
             _do(announce)
             del work, task, announce  # do not keep what they hold alive until the next task
         self._has_ended()
-
-    def _once(self, task: Task, announce: Task) -> None:
-        _do(task)
-        self._has_ended()
-        _do(announce)
 
     def _has_ended(self) -> None:
         with self._lock:

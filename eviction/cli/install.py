@@ -56,8 +56,9 @@ GONE = {
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    text = "for a service of systemd"
-    parser.add_argument("--systemd", action="store_true", required=True, help=text)
+    parser.add_argument(
+        "--systemd", action="store_true", required=True, help="for a service of systemd"
+    )
 
 
 def run(arguments: Namespace) -> int:
@@ -113,11 +114,11 @@ def _program(root: str) -> str:
     needed = (program, sys.executable, __file__, os.__file__)
     for path in (_once_moved(root, each) for each in (*needed, *map(os.path.realpath, needed))):
         if path.startswith(UNSEEN) or not os.access(program, os.X_OK):
-            why = (
+            exit_with(
+                EXIT_USAGE,
                 f"the service could not run {path} (ProtectHome= and PrivateTmp= hide home and"
-                " temporary directories)"
+                f" temporary directories); install the program elsewhere, as in {ELSEWHERE}",
             )
-            exit_with(EXIT_USAGE, f"{why}; install the program elsewhere, as in {ELSEWHERE}")
     return _once_moved(root, program)
 
 

@@ -130,8 +130,14 @@ class Parser(ArgumentParser):
         """Exits with 2: there is no such argument."""
         own = [action.option_strings[-1] for action in self.groups()[""] if action.option_strings]
         known = self._option_string_actions
-        otherwise = f"its own options are {', '.join(own)}" if own else ""
-        self.error(unknown("argument", argument, known, otherwise=otherwise))
+        self.error(
+            unknown(
+                "argument",
+                argument,
+                known,
+                otherwise=f"its own options are {', '.join(own)}" if own else "",
+            )
+        )
 
     def groups(self) -> dict[str, list[Action]]:
         """The arguments and options by the title of their group; "" for

@@ -103,8 +103,11 @@ def run(arguments: Namespace) -> int:
         document = WhyJson(
             objects=cast("list[ObjectJson]", objects), went=went or LEFT_OUT, regret=regret
         )
-        blocks = [*map(why_lines, objects), *map(went_lines, went)]
-        blocks.append([regret_sentence(f"image {each.name}", each) for each in regret])
+        blocks = [
+            *map(why_lines, objects),
+            *map(went_lines, went),
+            [regret_sentence(f"image {each.name}", each) for each in regret],
+        ]
         answer(arguments, document, lambda: chain.from_iterable(blocks))
     return EXIT_OK if objects else EXIT_NOT_RELIEVED
 
@@ -122,8 +125,10 @@ def _planned_by_daemon(node: LocalNode) -> Json:
 
 def objects_of(planned: Json, name: str) -> list[Json]:
     """The objects of a pass with this name, each as `ObjectJson`."""
-    removals = planned.get("removals", ())
-    placed = [*enumerate(removals, 1), *((None, one) for one in planned.get("kept", ()))]
+    placed = [
+        *enumerate(planned.get("removals", ()), 1),
+        *((None, one) for one in planned.get("kept", ())),
+    ]
     return [
         {
             "eligible_in_seconds": None,
@@ -220,8 +225,11 @@ def went_lines(went: RemovalJson) -> list[str]:
 
 
 def _block(found: Json, **facts: str | None) -> list[str]:
-    known = {"id": found["id"], **facts}
-    lines = [f"  {name + ':':6} {fact}" for name, fact in known.items() if fact is not None]
+    lines = [
+        f"  {name + ':':6} {fact}"
+        for name, fact in {"id": found["id"], **facts}.items()
+        if fact is not None
+    ]
     return [f"{found['kind']} {found['name']}", *lines]
 
 

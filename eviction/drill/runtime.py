@@ -135,7 +135,7 @@ class EmbeddedRuntime:
         self._containers: dict[str, Container] = {}
         self._sandbox_of: dict[str, str] = {}  # by container
         self._layers: dict[str, Sequence[LayerSpec]] = {}  # by object: those to which it refers
-        self._references: Counter[LayerSpec] = Counter()
+        self._references = Counter[LayerSpec]()
         # by path of a layer or writable layer: bytes in blocks, and inodes
         self._used: dict[str, tuple[int, int]] = {}
         self._removals: list[RemovalRecord] = []
@@ -164,8 +164,13 @@ class EmbeddedRuntime:
 
     def status(self, _: Any) -> Json:
         """Status: always ready."""
-        conditions = [{"type": name, "status": True} for name in ("RuntimeReady", "NetworkReady")]
-        return {"status": {"conditions": conditions}}
+        return {
+            "status": {
+                "conditions": [
+                    {"type": name, "status": True} for name in ("RuntimeReady", "NetworkReady")
+                ]
+            }
+        }
 
     def list_containers(self, request: Any) -> Json:
         """ListContainers, filtered by sandbox and labels."""
@@ -190,8 +195,12 @@ class EmbeddedRuntime:
             path = self.writable_layer(container_id)
             if path in self._used:
                 self._count(path)  # what runs in it has written
-                used = {"used_bytes": {"value": self._used[path][0]}}
-                stats.append({"attributes": {"id": container_id}, "writable_layer": used})
+                stats.append(
+                    {
+                        "attributes": {"id": container_id},
+                        "writable_layer": {"used_bytes": {"value": self._used[path][0]}},
+                    }
+                )
         return {"stats": stats}
 
     def stop_container(self, request: Any) -> None:
@@ -344,8 +353,9 @@ class EmbeddedRuntime:
                 path = self._layer_path(layer)
                 os.mkdir(path)
                 for number in range(layer.files):
-                    size_bytes = (layer.size_bytes + number) // layer.files
-                    write_file(join(path, f"{number:06x}"), size_bytes)
+                    write_file(
+                        join(path, f"{number:06x}"), (layer.size_bytes + number) // layer.files
+                    )
                 self._count(path)
         except OSError:
             for layer in missing:
@@ -410,8 +420,9 @@ class EmbeddedRuntime:
         return deterministic_id(kind, self._made)
 
     def _containers_in(self, sandbox: Sandbox) -> list[Container]:
-        containers = self._containers.values()
-        return [each for each in containers if self._sandbox_of[each.id] == sandbox.id]
+        return [
+            each for each in self._containers.values() if self._sandbox_of[each.id] == sandbox.id
+        ]
 
     def _described(self, as_a: Any, container: Container, **others: str) -> Any:
         """A container's entry in ListContainers, or its status in ContainerStatus."""
@@ -435,8 +446,9 @@ class EmbeddedRuntime:
 
     def _image_item(self, image: Image) -> Image:
         """An image in ListImages and ImageStatus."""
-        pinned = self.pins_sandbox_image and self.sandbox_image in image.repo_tags
-        item: Image = copied(Image, image, pinned=pinned)
+        item: Image = copied(
+            Image, image, pinned=self.pins_sandbox_image and self.sandbox_image in image.repo_tags
+        )
         return item
 
     def _tag(self, image: Image, tag: str) -> None:
@@ -594,8 +606,9 @@ class Failpoints(UserDict[str, Failpoint]):
         if action.change is not None:
             answer = action.change(answer)
         if action.code is not None:
-            partial_answer = None if action.change is None else answer
-            raise InjectedError(action.code, action.message, partial_answer)
+            raise InjectedError(
+                action.code, action.message, None if action.change is None else answer
+            )
         return answer
 
     def _arrive(self, method: str) -> Failpoint | None:
@@ -633,8 +646,11 @@ class EmbeddedServer(grpc.GenericRpcHandler):
         """Starts to listen. Raises EmbeddedNodeError if the socket cannot be made."""
         with ExitStack() as serving:
             workers = serving.enter_context(ThreadPoolExecutor(_WORKERS, "embedded-cri"))
-            limit = ("grpc.max_send_message_length", self.largest_answer_bytes)
-            server = grpc.server(workers, [self], options=[limit])
+            server = grpc.server(
+                workers,
+                [self],
+                options=[("grpc.max_send_message_length", self.largest_answer_bytes)],
+            )
             serving.callback(lambda: server.stop(grace=None).wait())
             try:
                 server.add_insecure_port(self.target)
@@ -664,8 +680,14 @@ class EmbeddedServer(grpc.GenericRpcHandler):
         request = getattr(cri_pb2, f"{call}Request", None)
         if request is None or not hasattr(self.runtime, method_of(call)):
             return None
-        answer = getattr(cri_pb2, f"{call}Response")
-        return self._handler(Method(call, request, answer=answer, function=self.runtime.answer))
+        return self._handler(
+            Method(
+                call,
+                request,
+                answer=getattr(cri_pb2, f"{call}Response"),
+                function=self.runtime.answer,
+            )
+        )
 
     def _handler(self, method: Method) -> "grpc.RpcMethodHandler[Any, Any]":
         def answers(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:

@@ -34,14 +34,15 @@ from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
 from reclaim.pod_logs.directories import (
     allocated_bytes,
     examine_directory,
-    identity_of,
     names_in,
     open_beneath,
     opened,
 )
-from reclaim.pod_logs.names import FileIdentity, printable, uid_of_kubelets_log_directory
+from reclaim.pod_logs.names import printable, uid_of_kubelets_log_directory
+from reclaim.trust import identity_of
 from reclaim.types import (
     Action,
+    FileIdentity,
     Plan,
     Reason,
     ReclaimError,
@@ -121,7 +122,7 @@ def plan_rotated_logs(files: Iterable[LogFile], keep: int, now_ns: int) -> Plan:
 
     `now_ns`: wall time in nanoseconds since the epoch.
     """
-    containers: dict[tuple[bytes, bytes], list[LogFile]] = defaultdict(list)
+    containers = defaultdict[tuple[bytes, bytes], list[LogFile]](list)
     for file in files:
         containers[file.pod, file.container].append(file)
     verdicts: list[tuple[bytes, str, Verdict]] = []
