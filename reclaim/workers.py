@@ -180,12 +180,12 @@ class ReadingsInTime:
     def __init__(self, workers: Workers, seconds: float):
         self._workers = workers
         self._seconds = seconds
-        self._hanging: threading.Event | None = None  # set when the reading has ended
+        self._hanging = threading.Event()  # set when the reading that hung has ended
+        self._hanging.set()
 
     def __call__(self, read: Callable[[], Answer], /) -> Answer:
         """The result of `read`. Raises what it raises, ReadingHangs and NoThread."""
-        hanging = self._hanging
-        if hanging is not None and not hanging.is_set():
+        if not self._hanging.is_set():
             raise ReadingHangs("an earlier reading has not been answered yet")
         answer: Future[Answer] = Future()
         ended = threading.Event()

@@ -66,7 +66,6 @@ from signals.types import Signal
 
 GONE = {"compare": "each drill writes its figures to a JSON document, to compare with jq"}
 DEFAULT = "pressured-node"
-OBSERVED = "node"  # an observation in its report
 QUIET_SECONDS = 0.3  # how long a node must be quiet at the end
 OBSERVED_QUIET_SECONDS = 5.0
 CALM_SECONDS = 60.0
@@ -409,14 +408,16 @@ def _observe(arguments: Namespace) -> int:
         show(f"ends {after}when relieved and quiet for {quiet}, or with Ctrl-C")
         with _progress(Signal.NODEFS_AVAILABLE, observation, arguments):
             observation.watch(limits)
-    result = DrillResult(
-        OBSERVED,
-        f"What happens under pressure on the node of {runtime}.",
-        "the filesystems of a real node",
-        measurements=observation.measured,
-        response=Response.OBSERVED,
+    _answer_result(
+        DrillResult(
+            "node",
+            f"What happens under pressure on the node of {runtime}.",
+            "the filesystems of a real node",
+            measurements=observation.measured,
+            response=Response.OBSERVED,
+        ),
+        arguments,
     )
-    _answer_result(result, arguments)
     return EXIT_OK
 
 

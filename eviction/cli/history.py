@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from typing import Literal, cast
 
 from eviction.cli.local_files import READ, LocalFiles
@@ -91,9 +90,9 @@ def run(arguments: Namespace) -> int:
     heads = 0
     written = 0.0
     while True:
-        record = HistoryJson(file=path, records=cast("list[RecordJson]", shown))
+        document = HistoryJson(file=path, records=cast("list[RecordJson]", shown))
         lines = history_lines(shown, columns())[heads:] if shown else []
-        answer(arguments, record, partial(list, lines))
+        answer(arguments, document, lines.copy)
         if missing or not arguments.follow:
             return EXIT_OK
         shown, heads = [], 1
@@ -111,13 +110,16 @@ def run(arguments: Namespace) -> int:
 
 def regret_lines(regret: RegretJson, width: int | None) -> list[str]:
     """A table of images, one of times, and what they say. `width`: as in `history_lines`."""
-    images = [_regret_row("all", regret), *(_regret_row(each.name, each) for each in regret.images)]
-    windows = [(name, *map(str, fates.values())) for name, fates in regret.within.items()]
-    return [
-        *table([REGRET_HEADS, *images], width),
-        *table([WINDOW_HEADS, *windows], width),
-        regret_sentence("images", regret),
+    images = [
+        REGRET_HEADS,
+        _regret_row("all", regret),
+        *(_regret_row(each.name, each) for each in regret.images),
     ]
+    windows = [
+        WINDOW_HEADS,
+        *((name, *map(str, fates.values())) for name, fates in regret.within.items()),
+    ]
+    return [*table(images, width), *table(windows, width), regret_sentence("images", regret)]
 
 
 def regret_sentence(what: str, sums: SumsJson) -> str:

@@ -46,7 +46,6 @@ UNSEEN = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")  # noqa: S108 
 ELSEWHERE = (
     "PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx install --python /usr/bin/python3 WHEEL"
 )
-START = "systemctl daemon-reload && systemctl enable reclaimd && systemctl restart reclaimd"
 WITHOUT_CONFIGURATION = True
 OPTIONS = ROOT = {"--root DIR": "below another root; nothing is stopped"}
 GONE = {
@@ -74,7 +73,10 @@ def run(arguments: Namespace) -> int:
     with changing(root):
         answer_lines(replace_placed(root, files))
     if root == "/":
-        print_message(f"to start it, or to go on with what changed: {START}")
+        print_message(
+            "to start it, or to go on with what changed: systemctl daemon-reload && systemctl"
+            " enable reclaimd && systemctl restart reclaimd"
+        )
     return EXIT_OK
 
 

@@ -156,21 +156,19 @@ def merged(documents: Sequence[Fields]) -> Json:
     return result
 
 
-LEFT_OUT = frozenset({"imageServiceEndpoint", "tlsCertFile"})
-
-
 def as_fields(document: Fields) -> Json:
     """The fields that are read in what a kubelet has merged, as Go's encoding/json finds them.
 
     It goes in the order of the keys, capitals first. A key in other capitals is the field as well;
     maps add up. Before that, the kubelet has written every field that is not a map, even one that
-    nothing sets, except for `LEFT_OUT`: so a key that comes before such a field's own loses.
+    nothing sets, except for two: so a key that comes before such a field's own loses.
     """
     names = {name.casefold(): name for name in KUBELETS_FIELDS}
     fields: list[Json] = []
     for key, value in sorted(document.items()):
         name = names.get(key.casefold(), "")
-        if name and (key >= name or name in LEFT_OUT or isinstance(value, dict)):
+        left_out = name in ("imageServiceEndpoint", "tlsCertFile")
+        if name and (key >= name or left_out or isinstance(value, dict)):
             fields.append({name: value})
     return merged(fields)
 

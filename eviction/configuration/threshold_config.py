@@ -49,7 +49,6 @@ KUBELET_EVICTION_HARD: Mapping[str, str] = {
 
 LEFT_TO_KUBELET = ("memory.available", "allocatableMemory.available", "pid.available")
 
-_OFF = ("0%", "100%")
 
 Value = TypeVar("Value")
 _Range = tuple[Callable[[Any], bool], str]
@@ -105,7 +104,7 @@ def parse_threshold_config(  # noqa: PLR0917 # the four maps, in the kubelet's o
         ("evictionSoft", soft, soft_values),
     ):
         for name, value in values.items():
-            if written[name] in _OFF:
+            if written[name] in ("0%", "100%"):
                 continue
             if values is soft_values and name not in graces:
                 raise FieldError(

@@ -208,8 +208,13 @@ def _objects(expect: Expectation, measured: Measurements) -> Iterator[Check]:
 
 def _matching(pattern: str, objects: Objects) -> list[str]:
     kind, _, glob = pattern.rpartition(" ")
-    candidates = {name for (of, _), name in objects.items() if kind in ("", of)}
-    return sorted(name for name in candidates if fnmatch.fnmatchcase(name, glob))
+    return sorted(
+        {
+            name
+            for (of, _), name in objects.items()
+            if kind in ("", of) and fnmatch.fnmatchcase(name, glob)
+        }
+    )
 
 
 def _afterwards(expect: Expectation, measured: Measurements, faults: int) -> Iterator[Check]:

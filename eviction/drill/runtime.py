@@ -43,7 +43,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from os.path import join
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -60,9 +60,9 @@ CONTENT = os.urandom(1 << 20)
 _LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
 _KILLED = 137  # 128 + SIGKILL
 
-Container: TypeAlias = cri_pb2.ContainerStatus
-Image: TypeAlias = cri_pb2.Image
-Sandbox: TypeAlias = cri_pb2.PodSandboxStatus
+Container = cri_pb2.ContainerStatus
+Image = cri_pb2.Image
+Sandbox = cri_pb2.PodSandboxStatus
 Record = TypeVar("Record")
 
 
@@ -176,13 +176,12 @@ class EmbeddedRuntime:
         """ListContainers, filtered by sandbox and labels."""
         wanted = request.filter.pod_sandbox_id
         labels = dict(request.filter.label_selector).items()
-        containers = []
-        for container in self._containers.values():
-            sandbox_id = self._sandbox_of[container.id]
-            if wanted in ("", sandbox_id) and labels <= dict(container.labels).items():
-                containers.append(
-                    self._described(cri_pb2.Container, container, pod_sandbox_id=sandbox_id)
-                )
+        containers = [
+            self._described(cri_pb2.Container, container, pod_sandbox_id=sandbox_id)
+            for container in self._containers.values()
+            if wanted in ("", sandbox_id := self._sandbox_of[container.id])
+            and labels <= dict(container.labels).items()
+        ]
         return {"containers": containers}
 
     def container_status(self, request: Any) -> Json:
@@ -517,8 +516,6 @@ def copied(as_a: Any, record: Message, **others: str | int) -> Any:
 _WORKERS = 32  # concurrent calls; threads start when needed, and a call that hangs occupies one
 _TICK_SECONDS = 0.005
 
-_Answer = TypeVar("_Answer")
-
 
 class Method(NamedTuple):
     """A method, its messages, and the function that answers it."""
@@ -586,7 +583,7 @@ class Failpoints(UserDict[str, Failpoint]):
         super().__init__()
         self._lock = threading.Lock()
 
-    def apply(self, method: str, act: Callable[[], _Answer], empty: _Answer) -> _Answer:
+    def apply(self, method: str, act: Callable[[], Record], empty: Record) -> Record:
         """Executes one call of a method with `act`, under the fault that applies.
 
         `empty` is the answer if it does nothing.

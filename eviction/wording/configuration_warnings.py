@@ -125,8 +125,7 @@ def has_no_threshold(thresholds: Thresholds) -> bool:
     """Whether none of them can take effect: those of containerfs never do, as the kubelet
     derives them from others.
     """
-    filesystems = {threshold.signal.filesystem for threshold in thresholds}
-    return filesystems <= {FilesystemRole.CONTAINERFS}
+    return {threshold.signal.filesystem for threshold in thresholds} <= {FilesystemRole.CONTAINERFS}
 
 
 def kubelet_findings(configuration: Configuration) -> Iterator[Finding]:

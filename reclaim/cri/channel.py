@@ -461,7 +461,18 @@ class Http2Client:
     def _receive(self, data: bytes) -> None:
         self._in += data
         for kind, frame in self._whole_frames():
-            self._count(kind, frame)
+            if kind == _SETTINGS:
+                self._settings_bytes += len(frame) - _FRAME_BYTES
+                if self._settings_bytes > SETTINGS_BYTES:
+                    raise ProtocolBroken(
+                        f"settings of {self._settings_bytes} bytes, {SETTINGS_BYTES} are allowed"
+                    )
+            self._received += len(frame) + _BYTES_A_FRAME
+            if self._received > SPARE_BYTES + _SPARE_SHARE * self._answer_bytes:
+                raise ProtocolBroken(
+                    f"the server sends without end: {self._received} bytes, {self._answer_bytes} of"
+                    " them an answer"
+                )
             # h2 never sees it: it would close the connection at once, though the call may end first
             # (https://github.com/python-hyper/h2/issues/1181)
             if kind == _GOAWAY:
@@ -498,20 +509,6 @@ class Http2Client:
                 yield kind, frame
         finally:
             del have[:place]
-
-    def _count(self, kind: int, frame: bytes) -> None:
-        if kind == _SETTINGS:
-            self._settings_bytes += len(frame) - _FRAME_BYTES
-            if self._settings_bytes > SETTINGS_BYTES:
-                raise ProtocolBroken(
-                    f"settings of {self._settings_bytes} bytes, {SETTINGS_BYTES} are allowed"
-                )
-        self._received += len(frame) + _BYTES_A_FRAME
-        if self._received > SPARE_BYTES + _SPARE_SHARE * self._answer_bytes:
-            raise ProtocolBroken(
-                f"the server sends without end: {self._received} bytes, {self._answer_bytes} of"
-                " them an answer"
-            )
 
     def _take(self, event: Event) -> None:
         """Handles the events that h2 does not answer by itself; ignores interim responses and late

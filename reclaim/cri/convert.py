@@ -12,7 +12,6 @@ Source of the encoding: https://protobuf.dev/programming-guides/encoding/
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from sys import intern
-from typing import TypeVar
 
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.status import CallError, Code
@@ -21,13 +20,12 @@ from reclaim.types import (
     ContainerState,
     ContainerStatus,
     Image,
+    Listed,
     PodSandbox,
     PodSandboxState,
     PodSandboxStatus,
     RuntimeUnavailable,
 )
-
-Listed = TypeVar("Listed", Container, PodSandbox)
 
 UID_LABEL = "io.kubernetes.pod.uid"
 POD_NAME_LABEL = "io.kubernetes.pod.name"

@@ -411,8 +411,11 @@ class Inventory:
             self._index = (listing.images, index)
         resolved = dict(listing.resolved)
         usage = images_in_use(listing, index)
-        names = listing.named_images.union(listing.sandbox_image_references or ())
-        unlisted = {reference for reference in names if not index.find(reference)}
+        unlisted = {
+            reference
+            for reference in listing.named_images.union(listing.sandbox_image_references or ())
+            if not index.find(reference)
+        }
         unknown = unlisted.union(usage.unresolved) - resolved.keys()
         for reference in unknown:
             try:

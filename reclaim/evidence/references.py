@@ -61,11 +61,8 @@ class ImageIndex:
 
     def find(self, reference: str) -> frozenset[str]:
         """The ids that `reference` means among the listed images; empty if it means none."""
-        if reference not in self._found:
-            self._found[reference] = self._find(reference)
-        return self._found[reference]
-
-    def _find(self, reference: str) -> frozenset[str]:
+        if reference in self._found:
+            return self._found[reference]
         name = normalized(reference)
         digest = reference.rpartition("@")[2]
         # by its digest alone, too: the same image may be listed under another repository
@@ -85,7 +82,8 @@ class ImageIndex:
             for known, ids in self._by_hex.items():
                 if known.startswith(hexadecimal):
                     found |= ids
-        return frozenset(found)
+        self._found[reference] = frozenset(found)
+        return self._found[reference]
 
 
 def means(reference: str, image: Image) -> bool:

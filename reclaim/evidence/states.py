@@ -32,14 +32,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from reclaim.types import (
-    Container,
-    ContainerState,
-    FileIdentity,
-    Listing,
-    PodSandbox,
-    PodSandboxState,
-)
+from reclaim.types import Container, ContainerState, FileIdentity, Listing, PodSandboxState
 
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
 
@@ -278,10 +271,12 @@ def distrust_of(
         return states.doubt or distrust(Why.UNREADABLE, f"{path} cannot be read")
     if listing is None:
         return not_compared(path)
-    parts: list[Container | PodSandbox] = [*listing.containers]
-    parts += [sandbox for sandbox in listing.sandboxes if sandbox.labelled]
-    # a kubelet has not made what has no UID of a pod
-    parts = [part for part in parts if is_pod_uid(part.pod_uid)]
+    parts = [
+        part
+        for part in listing.parts
+        # a kubelet has not made what has no UID of a pod, or a sandbox without its label
+        if is_pod_uid(part.pod_uid) and (isinstance(part, Container) or part.labelled)
+    ]
     running = [
         part for part in parts if part.state in (ContainerState.RUNNING, PodSandboxState.READY)
     ]

@@ -55,8 +55,7 @@ class CheckpointSettings(NamedTuple):
     @property
     def directories(self) -> tuple[str, ...]:
         """Those in which checkpoints lie, where they exist."""
-        places = (os.path.join(self.root, name) for name in DIRECTORIES)
-        return tuple(filter(os.path.isdir, places))
+        return tuple(filter(os.path.isdir, (os.path.join(self.root, name) for name in DIRECTORIES)))
 
 
 def delete_checkpoints_function(

@@ -127,12 +127,14 @@ def plan_rotated_logs(files: Iterable[LogFile], keep: int, now_ns: int) -> Plan:
         containers[file.pod, file.container].append(file)
     verdicts: list[tuple[bytes, str, Verdict]] = []
     for of_one in containers.values():
-        rotated = {
-            file.stamp
-            for file in of_one
-            if file.stamp and file.plain and not file.name.endswith(TEMPORARY)
-        }
-        newest = sorted(rotated, reverse=True)[:keep]
+        newest = sorted(
+            {
+                file.stamp
+                for file in of_one
+                if file.stamp and file.plain and not file.name.endswith(TEMPORARY)
+            },
+            reverse=True,
+        )[:keep]
         ages = {file.name: (now_ns - file.modified_at_ns) / 1e9 for file in of_one}
         for file in of_one:
             verdict = _verdict(file, ages, _reason_to_keep(file, newest, ages))

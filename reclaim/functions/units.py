@@ -261,7 +261,7 @@ class _Tree:
             self.bytes += allocated_bytes(status)
         if not is_directory:
             return
-        if depth == DEEPEST:
+        if depth >= DEEPEST:
             self.problem = Reason.UNREADABLE
             return
         try:

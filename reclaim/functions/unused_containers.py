@@ -184,8 +184,9 @@ class DeadContainers(_Stage):
         if not verdict.superseded_by:
             return None
         copies = self._runtime.list_containers(pod_uid=verdict.pod_uid)
-        newer = verdict.superseded_by in {container.id for container in copies}
-        return None if newer else Refused(Reason.NEWEST_OF_LIVE_POD)
+        if any(container.id == verdict.superseded_by for container in copies):
+            return None
+        return Refused(Reason.NEWEST_OF_LIVE_POD)
 
     def remove(self, verdict: Verdict) -> bool:
         """StopContainer if its state is unknown, then its logs, then RemoveContainer by full id."""
@@ -233,8 +234,8 @@ class EmptySandboxes(_Stage):
 
     def _refusal_by_list(self, verdict: Verdict) -> Refused | None:
         """It must have no containers."""
-        containers = self._runtime.list_containers(sandbox_id=verdict.id)
-        listing = Listing(containers=containers).without(self._context.facts().planned)
+        listing = Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id))
+        listing = listing.without(self._context.facts().planned)
         occupied = any(container.sandbox_id == verdict.id for container in listing.containers)
         return Refused(Reason.HAS_CONTAINERS) if occupied else None
 

@@ -372,8 +372,7 @@ class _Walk:
         level.failed.add(name)
         self.failed += 1
         if not self.failure:
-            names = [level.name for level in self._levels[1:]]
-            path = b"/".join([*names, name]).removesuffix(b"/")
+            path = b"/".join([*(above.name for above in self._levels[1:]), name]).removesuffix(b"/")
             if len(path) > 2 * _SHOWN_BYTES:
                 path = path[:_SHOWN_BYTES] + b"..." + path[-_SHOWN_BYTES:]
             self.failure = f"{printable(path)}: {error}"

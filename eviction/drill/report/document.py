@@ -183,7 +183,7 @@ def report_of(result: DrillResult) -> DrillReportJson:
     return DrillReportJson.of(
         result,
         measured,
-        layout=measured.layout or "unknown",
+        layout=(measured.observations and measured.observations.layout) or "unknown",
         ended_seconds=round(measured.ended, 4),
         lowest={
             signal: measured.lowest(signal)
@@ -307,12 +307,13 @@ def _outcome_text(report: DrillReportJson, acted_on: str) -> str:
             ("relief", report.from_crossing_to_relief_seconds),
         )
     ]
-    lowest = [
-        "-" if least is None else amount(signal, least)
-        for signal, least in report.lowest.items()
-        if signal == (acted_on or signal)
-    ]
-    points = ", ".join(dict.fromkeys(lowest))
+    points = ", ".join(
+        dict.fromkeys(
+            "-" if least is None else amount(signal, least)
+            for signal, least in report.lowest.items()
+            if signal == (acted_on or signal)
+        )
+    )
     return f"from crossing the mark: {', '.join(times)}; lowest point {points}"
 
 

@@ -147,8 +147,13 @@ def junit_xml(report: DrillReportJson) -> str:
     """A run as JUnit XML. Unprintable characters, which XML 1.0 cannot contain, are escaped."""
     suite = escaped(f"reclaimd.drill.{report.scenario}")
     held = [check.held for check in report.checks]
-    counts = {"failures": str(held.count(False)), "skipped": str(held.count(None))}
-    head = {"name": suite, "tests": str(len(held)), **counts, "time": f"{report.ended_seconds:.3f}"}
+    head = {
+        "name": suite,
+        "tests": str(len(held)),
+        "failures": str(held.count(False)),
+        "skipped": str(held.count(None)),
+        "time": f"{report.ended_seconds:.3f}",
+    }
     root = Element("testsuites", head)
     cases = SubElement(root, "testsuite", head, errors="0")
     for check in report.checks:
@@ -178,8 +183,8 @@ def html_text(text: str) -> str:
 
 def timeline(report: DrillReportJson) -> list[tuple[str, str]]:
     """Name and SVG of the charts of a run, and last of its events. Seconds count from its start."""
-    marked = {(mark.filesystem, mark.counts_inodes) for mark in report.marks if mark.filesystem}
-    wanted = marked or {(filesystem.name, False) for filesystem in report.filesystems[:1]}
+    wanted = {(mark.filesystem, mark.counts_inodes) for mark in report.marks if mark.filesystem}
+    wanted = wanted or {(filesystem.name, False) for filesystem in report.filesystems[:1]}
     drawings = []
     for filesystem, inodes in product(report.filesystems, (False, True)):
         if (filesystem.name, inodes) in wanted:
@@ -342,10 +347,12 @@ def lanes_svg(name: str, ended: float, lanes: Sequence[Lane]) -> str:
     parts: list[str] = []
     for lane in lanes:
         middle = top + LANE / 2 + 4
+        lasted = sum((event.ended or event.began) - event.began for event in lane.events)
+        total = format_duration(lasted) if lasted else str(len(lane.events) or "none")
         parts += [
             _across(top + LANE, "grid"),
             _text(LEFT - GAP, middle, _cut(lane.name, LEFT - 2 * GAP), style="soft end"),
-            _beside(middle, lane.total or _total(lane.events), "soft"),
+            _beside(middle, lane.total or total, "soft"),
             *(_event(event, x, top + 4, floor=top + LANE - 4) for event in lane.events),
         ]
         top += LANE
@@ -353,12 +360,6 @@ def lanes_svg(name: str, ended: float, lanes: Sequence[Lane]) -> str:
     axis = "seconds since the first pressure began"
     parts.append(_text(LEFT + PLOT / 2, top + BOTTOM + 6, axis, style="soft middle"))
     return _svg(name, top + BOTTOM + LINE, parts)
-
-
-def _total(events: Sequence[Event]) -> str:
-    """How long the periods lasted, or how many moments there are."""
-    lasted = sum((event.ended or event.began) - event.began for event in events)
-    return format_duration(lasted) if lasted else str(len(events) or "none")
 
 
 def _amount(amount: int, inodes: bool) -> str:
