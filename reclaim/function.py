@@ -97,6 +97,9 @@ class Stage(Protocol):
         """Whether the object still exists. Raises RuntimeUnavailable if that is unknown."""
 
 
+Stages = tuple[Stage, ...]
+
+
 class Policies(NamedTuple):
     """What may be removed, by kind of object."""
 
@@ -168,7 +171,7 @@ class ReclaimFunction(NamedTuple):
     """The filesystem on which it frees space; a dry run counts promised sizes there."""
     kinds: tuple[str, ...]
     """Of the objects it removes, for metrics."""
-    stages: Callable[[ReclaimContext], tuple[Stage, ...]]
+    stages: Callable[[ReclaimContext], Stages]
     """Creates the stages of one call."""
     cooldown_seconds: float = 0.0
     """The pause after each call."""
@@ -178,7 +181,7 @@ class ReclaimFunction(NamedTuple):
     examine: Callable[[Runtime, LogPaths], object] | None = None
     """Raises ReclaimError, with one sentence, if the function could do nothing on this node as it
     is, and RuntimeUnavailable if the runtime does not say; None: nothing can be wrong."""
-    last_resort: Callable[[ReclaimContext], tuple[Stage, ...]] = lambda _: ()
+    last_resort: Callable[[ReclaimContext], Stages] = lambda _: ()
     """Creates stages that come only if the whole row was not enough."""
     stops_on_failure: bool = False
     """Whether a failed removal ends the function after its stage, as in a periodic pass."""

@@ -194,11 +194,13 @@ def refused(claim: Claim, answer: Refused, now: float) -> Outcome:
 
 def never_fresh(claim: Claim, fresh_seconds: float, now: float) -> Outcome:
     """All its checks were too old when it was to be sent."""
-    error = (
+    return Outcome(
+        claim.verdict,
+        Result.FAILED,
         f"none of its {CHECK_ATTEMPTS} checks was fresher than {fresh_seconds:g} s, and of after"
-        " the last container began, when the removal was to be sent"
+        " the last container began, when the removal was to be sent",
+        duration_seconds=now - claim.claimed_at,
     )
-    return Outcome(claim.verdict, Result.FAILED, error, duration_seconds=now - claim.claimed_at)
 
 
 # ---- all of a node

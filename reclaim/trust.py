@@ -93,6 +93,11 @@ def directory_refusal(path: str) -> str | None:
     return _way_refusal(os.path.join(path, "."))
 
 
+def identity_of(status: os.stat_result) -> tuple[int, int]:
+    """The device and inode in a status."""
+    return status.st_dev, status.st_ino
+
+
 @contextmanager
 def directory_at(path: str, flags: int = 0, above: int | None = None) -> Iterator[int]:
     """A descriptor of a directory, relative to `above` if given. Raises OSError."""
@@ -115,8 +120,13 @@ def _way_refusal(path: str) -> str | None:
         name = names.pop()
         if not name:
             continue
-        which = "the directory {} above it" if any(names) else "its directory {}"
-        if (refusal := _directory_refusal(which.format(place), place)) is not None:
+        which = f"the directory {place} above it" if any(names) else f"its directory {place}"
+        status = os.stat(place)
+        if not _holds(status.st_uid):
+            return f"{which} belongs to uid {status.st_uid}; {_allowed()}"
+        refusal = _writer_refusal(f"write {which}", status, "0755", ROOT, os.getegid())
+        sticky = status.st_mode & stat.S_ISVTX
+        if refusal and not (sticky or os.statvfs(place).f_flag & os.ST_RDONLY):
             return refusal
         if name in (".", ".."):
             place = os.path.dirname(place) if name == ".." else place
@@ -132,17 +142,6 @@ def _way_refusal(path: str) -> str | None:
         place = "/" if target.startswith("/") else place
         names += target.split("/")[::-1]
     return None
-
-
-def _directory_refusal(which: str, path: str) -> str | None:
-    """Checks one directory alone. `which`: how to refer to it. Raises OSError."""
-    status = os.stat(path)
-    if not _holds(status.st_uid):
-        return f"{which} belongs to uid {status.st_uid}; {_allowed()}"
-    refusal = _writer_refusal(f"write {which}", status, "0755", ROOT, os.getegid())
-    if refusal is None or status.st_mode & stat.S_ISVTX or os.statvfs(path).f_flag & os.ST_RDONLY:
-        return None
-    return refusal
 
 
 def _owner_refusal(what: str, status: os.stat_result) -> str | None:

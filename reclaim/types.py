@@ -213,6 +213,9 @@ class Rule(Worded):
     GUARD = "guard", "reclaimd only"
 
 
+FileIdentity = tuple[int, int]
+"""The device and inode of a file."""
+
 Identity = tuple[str, str, int]
 """Identifies an object in the kubelet's terms: pod UID, name (of the container or the pod),
 attempt. The status of an id must report the same identity as the list did."""
@@ -305,6 +308,10 @@ class Image(NamedTuple):
 
 
 Images = tuple[Image, ...]
+Containers = tuple[Container, ...]
+Sandboxes = tuple[PodSandbox, ...]
+ImageVolumes = tuple[tuple[str, ...], ...]
+"""The images that a container mounts, each with all its references."""
 Listed = TypeVar("Listed", Image, Container, PodSandbox)
 
 
@@ -321,10 +328,10 @@ class Listing(NamedTuple):
     """
 
     images: Images = ()
-    containers: tuple[Container, ...] = ()
-    sandboxes: tuple[PodSandbox, ...] = ()
+    containers: Containers = ()
+    sandboxes: Sandboxes = ()
     sandbox_image_references: frozenset[str] | None = None
-    image_volumes: Mapping[str, tuple[tuple[str, ...], ...]] = {}
+    image_volumes: Mapping[str, ImageVolumes] = {}
     resolved: Mapping[str, str | None] = {}
     runtime: str = ""
     named_images: frozenset[str] = frozenset()
@@ -512,19 +519,15 @@ class Plan:
         given = tuple(verdicts)
         kept = [verdict for verdict in given if not verdict.removed]
         return cls(
-            remove=tuple(verdict for verdict in given if verdict.removed),
-            keep=tuple(sorted(kept, key=lambda verdict: (verdict.name, verdict.id))),
+            tuple(verdict for verdict in given if verdict.removed),
+            tuple(sorted(kept, key=lambda verdict: (verdict.name, verdict.id))),
         )
 
     @property
     def eligible_in_seconds(self) -> float | None:
         """Seconds until the next kept object is old enough; None if no age keeps one."""
-        waits = [
-            verdict.eligible_in_seconds
-            for verdict in self.keep
-            if verdict.eligible_in_seconds is not None
-        ]
-        return min(waits, default=None)
+        waits = (verdict.eligible_in_seconds for verdict in self.keep)
+        return min((wait for wait in waits if wait is not None), default=None)
 
 
 class Result(StrEnum):
@@ -595,10 +598,9 @@ class Usage(NamedTuple):
         The larger gain of the two byte counts is used: on an ext4 filesystem filled into its
         reserve, the available count stays at 0 while the free count already rises.
         """
-        gained_bytes = max(
+        return max(
             self.available_bytes - before.available_bytes, self.free_bytes - before.free_bytes
-        )
-        return gained_bytes, self.inodes_free - before.inodes_free
+        ), self.inodes_free - before.inodes_free
 
 
 @dataclass(frozen=True)
@@ -624,8 +626,11 @@ class ReclaimResult:
     @property
     def nominal_bytes(self) -> int:
         """The sizes, by the runtime, of what was removed or would be in a dry run."""
-        gone = (Result.REMOVED, Result.PLANNED)
-        return sum(o.verdict.size_bytes or 0 for o in self.outcomes if o.result in gone)
+        return sum(
+            outcome.verdict.size_bytes or 0
+            for outcome in self.outcomes
+            if outcome.result in (Result.REMOVED, Result.PLANNED)
+        )
 
     @property
     def measured(self) -> Amounts:
@@ -700,7 +705,7 @@ class ContainerStatus(NamedTuple):
 
     id: str
     state: ContainerState
-    image_volumes: tuple[tuple[str, ...], ...] = ()
+    image_volumes: ImageVolumes = ()
     name: str = ""
     pod_name: str = ""
     pod_namespace: str = ""
@@ -751,11 +756,11 @@ class Runtime(Protocol):
     def sandbox_image(self) -> str | None:
         """The image of pod sandboxes in the runtime's configuration; None if it does not say."""
 
-    def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> tuple[Container, ...]:
+    def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> Containers:
         """All containers in every state; optionally only those of one sandbox, or of the pod with
         this UID in its label."""
 
-    def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
+    def list_pod_sandboxes(self) -> Sandboxes:
         """All sandboxes in every state."""
 
     def container_status(self, container_id: str) -> ContainerStatus | None:

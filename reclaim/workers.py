@@ -77,11 +77,17 @@ class Workers:
         Anyone who waits for one task to end in order to start the next must be woken by `announce`:
         if the task itself woke them, they might find no thread free.
         """
+
+        def once() -> None:
+            _do(task)
+            self._has_ended()
+            _do(announce)
+
         with self._lock:
             if self._idle:
                 self._idle.pop().put_nowait((task, announce))
             else:
-                self._start(lambda: self._once(task, announce))
+                self._start(once)
 
     def for_each(
         self, task: Callable[[Item], object], items: Collection[Item], helpers: int
@@ -142,11 +148,6 @@ class Workers:
             del work, task, announce  # do not keep what they hold alive until the next task
         self._has_ended()
 
-    def _once(self, task: Task, announce: Task) -> None:
-        _do(task)
-        self._has_ended()
-        _do(announce)
-
     def _has_ended(self) -> None:
         with self._lock:
             self._threads -= 1
@@ -179,12 +180,12 @@ class ReadingsInTime:
     def __init__(self, workers: Workers, seconds: float):
         self._workers = workers
         self._seconds = seconds
-        self._hanging: threading.Event | None = None  # set when the reading has ended
+        self._hanging = threading.Event()  # set when the reading that hung has ended
+        self._hanging.set()
 
     def __call__(self, read: Callable[[], Answer], /) -> Answer:
         """The result of `read`. Raises what it raises, ReadingHangs and NoThread."""
-        hanging = self._hanging
-        if hanging is not None and not hanging.is_set():
+        if not self._hanging.is_set():
             raise ReadingHangs("an earlier reading has not been answered yet")
         answer: Future[Answer] = Future()
         ended = threading.Event()

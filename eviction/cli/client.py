@@ -56,8 +56,12 @@ class Client:
 
     def dry_run(self, signal: str, *, silent: bool = False) -> dict[str, Any]:
         """The record of a dry run to the end of the signal's row. Raises NotAskedError."""
-        options = {"dry_run": True, "all": True, "signal": signal, "output": "json"}
-        answer = self.work("reclaim", options, told={}, silent=silent)
+        answer = self.work(
+            "reclaim",
+            {"dry_run": True, "all": True, "signal": signal, "output": "json"},
+            told={},
+            silent=silent,
+        )
         if not answer["document"]:
             raise NotAskedError(answer["sentence"])
         return dict(answer["document"])
@@ -166,8 +170,9 @@ def files_seen(config: str | None, config_dir: str | None) -> tuple[Fingerprint 
 
     def look() -> None:
         try:
-            files = configuration_files(config, config_dir, os.environ)
-            fingerprint = fingerprint_of(*files, {}, environment=os.environ)
+            fingerprint = fingerprint_of(
+                *configuration_files(config, config_dir, os.environ), {}, environment=os.environ
+            )
             for path, *_ in fingerprint["files"]:
                 # a FIFO must not block
                 descriptor = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK)

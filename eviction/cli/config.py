@@ -4,7 +4,7 @@ Read-only.
 """
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from eviction.cli.local_files import LocalFiles
@@ -70,7 +70,14 @@ def run(arguments: Namespace) -> int:
         observations=observations.signals,
     )
     left = configuration.left_to_kubelet
-    names = _differing(configuration, defaults) if arguments.diff else configuration.effective
+    names: Collection[str] = configuration.effective
+    if arguments.diff:  # what is written otherwise and means something else: 120s and 2m do not
+        names = [
+            name
+            for attribute, field in ConfigurationFile.model_fields.items()
+            if configuration.effective[name := str(field.alias)] != defaults.effective[name]
+            and getattr(configuration, attribute) != getattr(defaults, attribute)
+        ]
     record = EffectiveConfiguration(
         values={name: configuration.effective[name] for name in names},
         defaults={name: defaults.effective[name] for name in names},
@@ -102,19 +109,6 @@ def run(arguments: Namespace) -> int:
     ):
         print_message(f"warning: {sentence}")
     return EXIT_OK
-
-
-def _differing(configuration: Configuration, defaults: Configuration) -> list[str]:
-    """The fields that are written otherwise than by default, and mean something else:
-
-    120s and 2m are the same.
-    """
-    return [
-        name
-        for attribute, field in ConfigurationFile.model_fields.items()
-        if configuration.effective[name := str(field.alias)] != defaults.effective[name]
-        and getattr(configuration, attribute) != getattr(defaults, attribute)
-    ]
 
 
 def _values(
@@ -167,8 +161,15 @@ def _ladder(marks: tuple[LadderMark, ...], observations: SignalObservations) -> 
         seen = observations.signals[mark.signal]
         if mark.whose == "kubelet":
             seen = seen.shown()
-        amounts = amount(mark.signal, seen.available), amount(mark.signal, mark.mark)
-        rows.append([mark.signal, *amounts, mark.whose, mark.what])
+        rows.append(
+            [
+                mark.signal,
+                amount(mark.signal, seen.available),
+                amount(mark.signal, mark.mark),
+                mark.whose,
+                mark.what,
+            ]
+        )
     if len(rows) == 1:
         return ["no filesystem could be read: no ladder", *not_readable(observations)]
     return table(rows, columns())

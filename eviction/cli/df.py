@@ -28,6 +28,9 @@ def run(arguments: Namespace) -> int:
     Example: reclaimd df -o json
     """
     found = LocalNode(arguments).plan(surveyed=True).record.attributions
-    document = DiskUsageJson(attribution=found)
-    answer(arguments, document, lambda: islice(attribution_lines(found, columns()), 1, None))
+    answer(
+        arguments,
+        DiskUsageJson(attribution=found),
+        lambda: islice(attribution_lines(found, columns()), 1, None),
+    )
     return EXIT_OK

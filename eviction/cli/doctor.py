@@ -15,11 +15,6 @@ from eviction.wording.configuration_warnings import Finding, risk
 from signals.quantity import counted
 
 OPTIONS = OUTPUT
-CANNOT_BE_USED = (
-    "the configuration cannot be used: a daemon that runs goes on with its old one, and does not"
-    " start again"
-)
-REMEDY = "correct it until reclaimd config accepts it; what follows is by the defaults"
 
 
 def run(arguments: Namespace) -> int:
@@ -32,7 +27,13 @@ def run(arguments: Namespace) -> int:
     node.mention_other_configuration()
     report = examine(node.facts(facts_of))
     if node.problem:
-        broken = risk("configuration", CANNOT_BE_USED, node.problem, remedy=REMEDY)
+        broken = risk(
+            "configuration",
+            "the configuration cannot be used: a daemon that runs goes on with its old one, and"
+            " does not start again",
+            node.problem,
+            remedy="correct it until reclaimd config accepts it; what follows is by the defaults",
+        )
         report = replace(report, healthy=False, findings=(broken, *report.findings))
     version = node.configuration.kubelet_version
     answer(

@@ -66,11 +66,9 @@ from signals.types import Signal
 
 GONE = {"compare": "each drill writes its figures to a JSON document, to compare with jq"}
 DEFAULT = "pressured-node"
-OBSERVED = "node"  # an observation in its report
 QUIET_SECONDS = 0.3  # how long a node must be quiet at the end
 OBSERVED_QUIET_SECONDS = 5.0
 CALM_SECONDS = 60.0
-SURE = frozenset({"y", "yes"})
 ON_EMBEDDED_NODE = {
     "scenario* SCENARIO": f"names or files ({DEFAULT})",
     "--all": "run every built-in scenario",
@@ -92,22 +90,15 @@ ON_REAL_NODE = {
     **OUTPUT,
 }
 EMBEDDED_OPTIONS = ("all", "list", "check")
-REAL_NODE_OPTIONS = (
-    "config",
-    "config-dir",
-    "yes",
-    "allow-other-data",
-    "with-margin",
-    "for",
-    "quiet",
-)
 
 
 def add_arguments(parser: Parser) -> None:
     parser.add_rows(ON_EMBEDDED_NODE)
-    real = "the real runtime: unix:///path/to.sock"
     parser.add_argument(
-        "--runtime", metavar="ENDPOINT", dest="container_runtime_endpoint", help=real
+        "--runtime",
+        metavar="ENDPOINT",
+        dest="container_runtime_endpoint",
+        help="the real runtime: unix:///path/to.sock",
     )
     parser.add_rows(ON_REAL_NODE)
     parser.add_rows(*LOGGING)
@@ -129,8 +120,20 @@ def run(arguments: Namespace) -> int:
             )
         return _observe(arguments)
     else:
-        real = "on the embedded node; --fill or --observe selects a real one"
-        _refuse_options(arguments, [*configuration_flags(arguments), *REAL_NODE_OPTIONS], real)
+        _refuse_options(
+            arguments,
+            [
+                *configuration_flags(arguments),
+                "config",
+                "config-dir",
+                "yes",
+                "allow-other-data",
+                "with-margin",
+                "for",
+                "quiet",
+            ],
+            "on the embedded node; --fill or --observe selects a real one",
+        )
     if names and (arguments.all or arguments.list or arguments.check is not None):
         _exit_usage("--all, --list and --check go without SCENARIO")
     if arguments.list:
@@ -210,19 +213,18 @@ def _drill(scenario: Scenario, mounted: str, arguments: Namespace) -> bool:
 
     show = _shown_by(arguments)
     show(f"{scenario.name}: {scenario.why}")
-    try:
-        with EmbeddedNode(scenario, mounted) as embedded:
-            pressures = map(describe_pressure, scenario.pressures)
-            faults = map(describe_fault, scenario.faults)
-            node = _node(scenario, embedded.describe())
-            for line in row_lines(before_rows(node, pressures, faults)):
-                show(line)
-            drill = Drill(embedded, _drill_log(arguments))
-            drill.show = partial(_show_pass, arguments=arguments)
-            with _progress(scenario.pressures[0].signal, drill, arguments):
-                result = drill.run()
-    except (EmbeddedNodeError, RuntimeUnavailable) as error:
-        exit_with(EXIT_NOT_RELIEVED, str(error))
+    with (
+        exit_on(EXIT_NOT_RELIEVED, (EmbeddedNodeError, RuntimeUnavailable)),
+        EmbeddedNode(scenario, mounted) as embedded,
+    ):
+        node = _node(scenario, embedded.describe())
+        pressures = map(describe_pressure, scenario.pressures)
+        for line in row_lines(before_rows(node, pressures, map(describe_fault, scenario.faults))):
+            show(line)
+        drill = Drill(embedded, _drill_log(arguments))
+        drill.show = partial(_show_pass, arguments=arguments)
+        with _progress(scenario.pressures[0].signal, drill, arguments):
+            result = drill.run()
     _answer_result(result, arguments)
     return result.held
 
@@ -270,8 +272,9 @@ def _fill(scenario: Scenario, arguments: Namespace) -> int:
         problem = ""
         if not observed:
             # no relief would come while the daemon holds off shortly after a boot
-            healthz = configuration.kubelet_healthz
-            reason = held_off_since_boot(configuration.hold_off_seconds, healthz)
+            reason = held_off_since_boot(
+                configuration.hold_off_seconds, configuration.kubelet_healthz
+            )
             if reason is not None:
                 _refuse(f"held off: {reason}")
             problem = observation.node.restore_image_records()
@@ -285,19 +288,19 @@ def _fill(scenario: Scenario, arguments: Namespace) -> int:
             _ask()
         on_signals(observation.stopping.set)
         observation.show = partial(_show_pass, arguments=arguments)
-        try:
-            with _progress(scenario.pressures[0].signal, observation, arguments):
-                result = run_in_directory(
-                    scenario,
-                    plan,
-                    directory,
-                    observation=observation,
-                    response=Response.OBSERVED if observed else Response.OURS,
-                    log=_drill_log(arguments),
-                    limits=limits,
-                )
-        except FillFailed as error:
-            exit_with(EXIT_NOT_RELIEVED, str(error))
+        with (
+            exit_on(EXIT_NOT_RELIEVED, FillFailed, "the disk was not filled as planned: "),
+            _progress(scenario.pressures[0].signal, observation, arguments),
+        ):
+            result = run_in_directory(
+                scenario,
+                plan,
+                directory,
+                observation=observation,
+                response=Response.OBSERVED if observed else Response.OURS,
+                log=_drill_log(arguments),
+                limits=limits,
+            )
         if result is None:
             exit_with(EXIT_INTERRUPTED, "stopped by a signal; the fill was removed")
     _answer_result(result, arguments)
@@ -325,8 +328,12 @@ def _plan(
         *[os.path.dirname(path) for path in (paths.imagefs, paths.containerfs) if path],
     ]
     try:
-        thresholds = node.thresholds(observations.layout)
-        plan = plan_fill(scenario, observations, thresholds, device_id=filesystem_id(directory))
+        plan = plan_fill(
+            scenario,
+            observations,
+            node.thresholds(observations.layout),
+            device_id=filesystem_id(directory),
+        )
         foreign = [] if arguments.allow_other_data else foreign_entries(directory, own)
         others = traces(directory)
     except ScenarioError as error:
@@ -359,8 +366,12 @@ def _head(
         )
     yield from _marks_table(observation)
     kubelet = node.configuration.kubelet
-    marks = () if kubelet is None else kubelet.thresholds.thresholds
-    yield from plan_lines(plan, directory, node.summary.observe(), kubelet=marks)
+    yield from plan_lines(
+        plan,
+        directory,
+        node.summary.observe(),
+        kubelet=() if kubelet is None else kubelet.thresholds.thresholds,
+    )
 
 
 def _ask() -> None:
@@ -370,7 +381,7 @@ def _ask() -> None:
     with termination_let_through():
         write_err("continue? [y/N] ")
         reply = sys.stdin.readline().strip().lower()
-    if reply not in SURE:
+    if reply not in ("y", "yes"):
         exit_with(EXIT_NOT_RELIEVED, "nothing was changed")
 
 
@@ -397,14 +408,16 @@ def _observe(arguments: Namespace) -> int:
         show(f"ends {after}when relieved and quiet for {quiet}, or with Ctrl-C")
         with _progress(Signal.NODEFS_AVAILABLE, observation, arguments):
             observation.watch(limits)
-    result = DrillResult(
-        OBSERVED,
-        f"What happens under pressure on the node of {runtime}.",
-        "the filesystems of a real node",
-        measurements=observation.measured,
-        response=Response.OBSERVED,
+    _answer_result(
+        DrillResult(
+            "node",
+            f"What happens under pressure on the node of {runtime}.",
+            "the filesystems of a real node",
+            measurements=observation.measured,
+            response=Response.OBSERVED,
+        ),
+        arguments,
     )
-    _answer_result(result, arguments)
     return EXIT_OK
 
 
@@ -424,10 +437,8 @@ def _observation_of(configuration: Configuration) -> Iterator[NodeObservation]:
     with closing(Node(configuration)) as node:
         if node.endpoint.found:
             print_message(node.endpoint.remark)
-        try:
+        with exit_on(EXIT_RUNTIME, RuntimeUnavailable, "the container runtime cannot be reached: "):
             observation = NodeObservation(node)
-        except RuntimeUnavailable as error:
-            exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {error}")
         with closing(observation):
             observations = node.summary.observe()
             if observations.layout is None:

@@ -13,7 +13,6 @@ from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.shipped import shipped
 
 CONFIGURATION = "configuration"
-EXPLAINED = ("troubleshooting", "monitoring", "glossary")
 WITHOUT_CONFIGURATION = True
 
 
@@ -37,10 +36,14 @@ def run(arguments: Namespace) -> int:
     elif topic in (found := explained()):
         text = f"{found[topic]}\n"
     else:
-        topics = sorted({*COMMANDS, CONFIGURATION, *found})
         exit_with(
             EXIT_USAGE,
-            unknown("topic", topic, topics, otherwise="reclaimd --help lists the commands"),
+            unknown(
+                "topic",
+                topic,
+                sorted({*COMMANDS, CONFIGURATION, *found}),
+                otherwise="reclaimd --help lists the commands",
+            ),
         )
     write_out(text)
     return EXIT_OK
@@ -48,7 +51,10 @@ def run(arguments: Namespace) -> int:
 
 def explained() -> dict[str, str]:
     """What the pages say of each finding of doctor, alert and word, without links."""
-    pages = [shipped(f"{name}.md", "docs").read_text(encoding="utf-8") for name in EXPLAINED]
+    pages = [
+        shipped(f"{name}.md", "docs").read_text(encoding="utf-8")
+        for name in ("troubleshooting", "monitoring", "glossary")
+    ]
     text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", "\n".join(pages))
     return dict(re.findall(r"^### ([^\n]+)\n\n(.+?)\n+(?=#|\Z)", text, re.MULTILINE | re.DOTALL))
 

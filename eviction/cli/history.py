@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from typing import cast
 
 from eviction.cli.local_files import READ, LocalFiles
@@ -30,7 +29,6 @@ HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREES", "REASON", "PASS")
 REGRET_HEADS = ("NAME", "REMOVED", "CAME BACK", "SOONEST", "FREED", "PULLED AGAIN", "PER GIB FREED")
 WINDOW_HEADS = ("WITHIN", "CAME BACK", "DID NOT", "NOT OVER YET", "NOT KNOWN")
 FOLLOW_SECONDS = 1.0
-BLANK = ("-",) * len(HEADS)  # what an event has not
 
 
 class HistoryJson(Versioned):
@@ -91,9 +89,9 @@ def run(arguments: Namespace) -> int:
     heads = 0
     written = 0.0
     while True:
-        record = HistoryJson(file=path, records=cast("list[RecordJson]", shown))
+        document = HistoryJson(file=path, records=cast("list[RecordJson]", shown))
         lines = history_lines(shown, columns())[heads:] if shown else []
-        answer(arguments, record, partial(list, lines))
+        answer(arguments, document, lines.copy)
         if missing or not arguments.follow:
             return EXIT_OK
         shown, heads = [], 1
@@ -104,19 +102,23 @@ def run(arguments: Namespace) -> int:
             if written != before:
                 seen = found[-MOST_WAITING:]  # in that time, no more are written
                 found, _ = read()
-                new = [record for record in found[-MOST_WAITING:] if record not in seen]
-                shown = selected(new, about=about)
+                shown = selected(
+                    (record for record in found[-MOST_WAITING:] if record not in seen), about=about
+                )
 
 
 def regret_lines(regret: RegretJson, width: int | None) -> list[str]:
     """A table of images, one of times, and what they say. `width`: as in `history_lines`."""
-    images = [_regret_row("all", regret), *(_regret_row(each.name, each) for each in regret.images)]
-    windows = [(name, *map(str, fates.values())) for name, fates in regret.within.items()]
-    return [
-        *table([REGRET_HEADS, *images], width),
-        *table([WINDOW_HEADS, *windows], width),
-        regret_sentence("images", regret),
+    images = [
+        REGRET_HEADS,
+        _regret_row("all", regret),
+        *(_regret_row(each.name, each) for each in regret.images),
     ]
+    windows = [
+        WINDOW_HEADS,
+        *((name, *map(str, fates.values())) for name, fates in regret.within.items()),
+    ]
+    return [*table(images, width), *table(windows, width), regret_sentence("images", regret)]
 
 
 def regret_sentence(what: str, sums: SumsJson) -> str:
@@ -152,8 +154,10 @@ def since(text: str, now: float) -> str:
             return timestamp(now - seconds)
     except (ValueError, OverflowError, OSError, QuantityError):
         pass
-    forms = "a duration such as 2h, 90m or 7d, or a time such as 2026-11-22T10:00:00Z"
-    raise ValueError(f"must be {forms}, but it was {text!r}")
+    raise ValueError(
+        "must be a duration such as 2h, 90m or 7d, or a time such as 2026-11-22T10:00:00Z, but it"
+        f" was {text!r}"
+    )
 
 
 def selected(
@@ -173,15 +177,17 @@ def selected(
 def is_about(found: Fields, text: str, shortest_id: int = 0) -> bool:
     """Whether the name of the object contains the text, or its id begins with it, with or without
     `sha256:`, if it has at least `shortest_id` characters."""
-    begins = found["id"].startswith((text, f"sha256:{text}"))
-    return text in found["name"] or (len(text) >= shortest_id and begins)
+    return text in found["name"] or (
+        len(text) >= shortest_id and found["id"].startswith((text, f"sha256:{text}"))
+    )
 
 
 def history_lines(documents: Iterable[Json], width: int | None) -> list[str]:
     """A table with a line for each removal and for each pass, the newest last. `width`: columns of
     the terminal; None: lines of any length."""
     rows = [HEADS, *(row for document in documents for row in _rows(document))]
-    return table([(*row, *BLANK[len(row) :]) for row in rows], width)
+    # an event has not all of them
+    return table([(*row, *["-"] * (len(HEADS) - len(row))) for row in rows], width)
 
 
 def _rows(document: Json) -> Iterator[Sequence[str]]:
@@ -192,8 +198,9 @@ def _rows(document: Json) -> Iterator[Sequence[str]]:
     for removal in document.get("removals", ()):
         result = removal["result"]
         size = removal["size"]
-        freed = removal["freed"]["bytes"]
-        frees = frees_in_words(result, freed=freed, frees=removal.get("frees"), size=size)
+        frees = frees_in_words(
+            result, freed=removal["freed"]["bytes"], frees=removal.get("frees"), size=size
+        )
         removed = removal["kind"], removal["name"], _bytes(size), frees
         yield (at, result, *removed, removal["reason"], identity)
     if kind == "pass":

@@ -46,7 +46,6 @@ UNSEEN = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")  # noqa: S108 
 ELSEWHERE = (
     "PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx install --python /usr/bin/python3 WHEEL"
 )
-START = "systemctl daemon-reload && systemctl enable reclaimd && systemctl restart reclaimd"
 WITHOUT_CONFIGURATION = True
 OPTIONS = ROOT = {"--root DIR": "below another root; nothing is stopped"}
 GONE = {
@@ -56,8 +55,9 @@ GONE = {
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    text = "for a service of systemd"
-    parser.add_argument("--systemd", action="store_true", required=True, help=text)
+    parser.add_argument(
+        "--systemd", action="store_true", required=True, help="for a service of systemd"
+    )
 
 
 def run(arguments: Namespace) -> int:
@@ -73,7 +73,10 @@ def run(arguments: Namespace) -> int:
     with changing(root):
         answer_lines(replace_placed(root, files))
     if root == "/":
-        print_message(f"to start it, or to go on with what changed: {START}")
+        print_message(
+            "to start it, or to go on with what changed: systemctl daemon-reload && systemctl"
+            " enable reclaimd && systemctl restart reclaimd"
+        )
     return EXIT_OK
 
 
@@ -113,11 +116,11 @@ def _program(root: str) -> str:
     needed = (program, sys.executable, __file__, os.__file__)
     for path in (_once_moved(root, each) for each in (*needed, *map(os.path.realpath, needed))):
         if path.startswith(UNSEEN) or not os.access(program, os.X_OK):
-            why = (
+            exit_with(
+                EXIT_USAGE,
                 f"the service could not run {path} (ProtectHome= and PrivateTmp= hide home and"
-                " temporary directories)"
+                f" temporary directories); install the program elsewhere, as in {ELSEWHERE}",
             )
-            exit_with(EXIT_USAGE, f"{why}; install the program elsewhere, as in {ELSEWHERE}")
     return _once_moved(root, program)
 
 

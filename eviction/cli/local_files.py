@@ -158,5 +158,6 @@ def _places_of(arguments: Namespace) -> Configuration:
     """The defaults, with the places that the files seem to name, whoever may write them."""
     _, texts = files_seen(arguments.config, arguments.config_dir)
     seen = {name: seen_in(texts, field, default="") for name, field in PLACES.items()}
-    paths = {name: path for name, path in seen.items() if path.startswith("/")}
-    return load(None, {}, {}).model_copy(update=paths)
+    return load(None, {}, {}).model_copy(
+        update={name: path for name, path in seen.items() if path.startswith("/")}
+    )

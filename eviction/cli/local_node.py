@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import fields, replace
 from signal import SIGTERM, default_int_handler
@@ -35,7 +35,6 @@ from reclaim.program.function import KINDS as OWN
 from reclaim.types import Outcome, RuntimeUnavailable
 from signals.clock import SystemClock
 from signals.quantity import format_bytes, format_duration
-from signals.types import Signal
 
 Facts = TypeVar("Facts")
 
@@ -130,10 +129,20 @@ class LocalNode(LocalFiles):
                 with Progress("measuring what uses the space"):
                     survey = node.disk_survey.survey(record.observations, record.functions)
                 record = replace(record, attributions=survey)
+            enough: bool | None = None
+            if options.signal is not None and request is not None and request.extent != Extent.ALL:
+                # a program may free more than it promised, and runtimes do not report inodes
+                unknown = options.signal.counts_inodes or any(
+                    removal.verdict.size_bytes is None
+                    for removal in record.removals
+                    if removal.verdict.kind in OWN
+                )
+                relieved = any(function.relieved for function in record.functions)
+                enough = True if relieved else None if unknown else False
             return Planned(
                 record,
                 node.thresholds(record.observations.layout),
-                enough=_is_enough(record, options.signal, request),
+                enough=enough,
                 lead_seconds=node.world.lead_seconds(),
                 pods=pods,
             )
@@ -157,8 +166,10 @@ class LocalNode(LocalFiles):
         with closing(Node(self.configuration, dry_run=options.dry_run, stopping=stopping)) as node:
 
             def removing() -> str:
-                verdicts = (removal.verdict for removal in node.world.removals.values())
-                return ", ".join(f"{verdict.kind} {verdict.name}" for verdict in verdicts)
+                return ", ".join(
+                    f"{removal.verdict.kind} {removal.verdict.name}"
+                    for removal in node.world.removals.values()
+                )
 
             node.listeners.add(SimpleNamespace(parked_ended=ended.append))
             if not (options.now or options.dry_run):
@@ -172,7 +183,19 @@ class LocalNode(LocalFiles):
                 node.owner.drained(DRAIN_SECONDS)  # leaving would cancel them
             node.listeners.done(LISTENERS_SECONDS)
             if answer.record is not None and not node.dry_run:
-                self._write_history(answer.record, ended)
+                problems: list[str] = []
+                history = HistoryRecorder(
+                    self.configuration.history_file,
+                    self.configuration.history_size_bytes,
+                    SystemClock(),
+                    warn=problems.append,
+                )
+                history.passed(answer.record)
+                for outcome in ended:
+                    history.parked_ended(outcome)
+                if not history.finish() and not problems:
+                    problems.append("the history is not written: its disk does not answer")
+                mention("; ".join(problems))
         return answer
 
     @staticmethod
@@ -190,22 +213,6 @@ class LocalNode(LocalFiles):
         mention(f"{held}, for {format_duration(seconds)} at most{below * (spare < asked)}")
         told_to_end.wait(seconds)
         os.close(descriptor)
-
-    def _write_history(self, record: Pass, ended: Iterable[Outcome]) -> None:
-        """Records the pass and the outcomes of removals that it parked, within 1 s.
-
-        Problems go to stderr.
-        """
-        problems: list[str] = []
-        file = self.configuration.history_file
-        size_bytes = self.configuration.history_size_bytes
-        history = HistoryRecorder(file, size_bytes, SystemClock(), warn=problems.append)
-        history.passed(record)
-        for outcome in ended:
-            history.parked_ended(outcome)
-        if not history.finish() and not problems:
-            problems.append("the history is not written: its disk does not answer")
-        mention("; ".join(problems))
 
     # ---- the ballast
 
@@ -231,8 +238,9 @@ class LocalNode(LocalFiles):
             if action == CREATE:
                 with self.view(PATIENT_SECONDS) as view:
                     observations = view.summary.observe()
-                    marks = view.thresholds(observations.layout)
-                    mark_bytes = highest_mark(marks, observations, configured.frees)
+                    mark_bytes = highest_mark(
+                        view.thresholds(observations.layout), observations, configured.frees
+                    )
         settings = BallastSettings(file, size_bytes)
         created = True
         ballast = Ballast(file=file, size_bytes=size_bytes, there=False, whole=False)
@@ -291,15 +299,3 @@ def _locate(node: Node) -> str:
         with Progress("asking the runtime what its images hold"), suppress(RuntimeUnavailable):
             node.inventory.learn_layers(node.inventory.images(node.clock.monotonic()))
     return problem
-
-
-def _is_enough(record: Pass, signal: Signal | None, request: Request | None) -> bool | None:
-    """As `Planned.enough`."""
-    if signal is None or request is None or request.extent is Extent.ALL:
-        return None
-    if any(function.relieved for function in record.functions):
-        return True
-    verdicts = (outcome.verdict for outcome in record.removals)
-    # a program may free more than it promised, and runtimes do not report inodes
-    unknown = any(verdict.size_bytes is None for verdict in verdicts if verdict.kind in OWN)
-    return None if unknown or signal.counts_inodes else False

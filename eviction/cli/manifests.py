@@ -14,7 +14,6 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.shipped import shipped
 
 WITHOUT_CONFIGURATION = True
-NEW = "--kustomize must name a directory that does not exist yet: "
 OPTIONS = {
     "--image IMAGE": "the image of the pods; default: reclaimd:VERSION",
     "--kustomize DIR": "write the kustomize tree there, which is a Helm chart, too; no more",
@@ -39,7 +38,11 @@ def run(arguments: Namespace) -> int:
     Example: reclaimd manifests k3s --image registry.example/reclaimd:1
     """
     if arguments.kustomize is not None:
-        with exit_on(EXIT_NOT_RELIEVED, OSError, NEW):
+        with exit_on(
+            EXIT_NOT_RELIEVED,
+            OSError,
+            "--kustomize must name a directory that does not exist yet: ",
+        ):
             shutil.copytree(shipped("kubernetes"), arguments.kustomize)
         return EXIT_OK
     text = shipped(f"manifests/{arguments.variant}.yaml").read_text()

@@ -124,8 +124,9 @@ def fields_of_flags(arguments: Namespace) -> Json:
     for flag, value in configuration_flags(arguments).items():
         if value is not None:
             field = FIELDS[flag]
-            pairs = f"--{flag} PAIRS" in _FLAGS
-            fields[field] = parse_pairs(flag, value, field) if pairs else value
+            fields[field] = (
+                parse_pairs(flag, value, field) if f"--{flag} PAIRS" in _FLAGS else value
+            )
     if getattr(arguments, "shadow", False):
         fields["dryRun"] = True
     return fields

@@ -44,8 +44,11 @@ def exit_with(code: int, sentence: str) -> NoReturn:
 
 def exit_unread(observations: "SignalObservations") -> NoReturn:
     """Ends the process with 4, and says why filesystems could not be read."""
-    reasons = dict.fromkeys(unread.reason for unread in observations.unavailable)
-    exit_with(EXIT_READING, "; ".join(reasons) or "no filesystem could be read")
+    exit_with(
+        EXIT_READING,
+        "; ".join(dict.fromkeys(unread.reason for unread in observations.unavailable))
+        or "no filesystem could be read",
+    )
 
 
 @contextmanager

@@ -33,8 +33,8 @@ IMPORTED_OBJECTS = 30_000
 WIDEST_NAME = 28
 OUTPUT = {"-o, --output table|json|yaml": "output format"}
 OBJECTS = {"-o, --output table|json|yaml|name": "output format; name: one object a line"}
-SHARED_OPTIONS = ("--config FILE, ...", "see reclaimd help configuration")
 PURPOSE = """\
+usage: reclaimd [--version] COMMAND [OPTION ...]
 Frees disk space on a Kubernetes node over CRI, before the kubelet evicts pods.
 """
 AMOUNT_BELOW_0 = re.compile(r"-\.?[0-9]")  # such as -5Gi: a value, and no option
@@ -130,8 +130,14 @@ class Parser(ArgumentParser):
         """Exits with 2: there is no such argument."""
         own = [action.option_strings[-1] for action in self.groups()[""] if action.option_strings]
         known = self._option_string_actions
-        otherwise = f"its own options are {', '.join(own)}" if own else ""
-        self.error(unknown("argument", argument, known, otherwise=otherwise))
+        self.error(
+            unknown(
+                "argument",
+                argument,
+                known,
+                otherwise=f"its own options are {', '.join(own)}" if own else "",
+            )
+        )
 
     def groups(self) -> dict[str, list[Action]]:
         """The arguments and options by the title of their group; "" for
@@ -145,17 +151,20 @@ class Parser(ArgumentParser):
         groups = self.groups()
         own = groups.pop("")
         words = (value_of(action) for action in own if not action.option_strings)
+        rows = list(map(row_of, own))
+        if groups:
+            rows.append(("--config FILE, ...", "see reclaimd help configuration"))
         lines = [
             " ".join((f"usage: {self.prog} [OPTION ...]", *words)),
             "",
             *wrapped("", self.description or ""),
             "",
+            *table_of(rows),
+            "",
         ]
-        lines += table_of([*map(row_of, own), *([SHARED_OPTIONS] if groups else [])])
-        end = (
-            line for paragraph in paragraphs(self.epilog or "") for line in wrapped("", paragraph)
-        )
-        return "\n".join([*lines, "", *end, ""])
+        for paragraph in paragraphs(self.epilog or ""):
+            lines += wrapped("", paragraph)
+        return "\n".join([*lines, ""])
 
 
 def value_of(action: Action) -> str:
@@ -196,9 +205,8 @@ def command_of(name: str) -> "tuple[Parser, ModuleType]":
 
 def help_of_all() -> str:
     """The help that lists all subcommands, without importing their modules."""
-    usage = "usage: reclaimd [--version] COMMAND [OPTION ...]"
     rows = [(f"{GROUPS.get(name, ''):8}{name}", text) for name, text in COMMANDS.items()]
-    return "\n".join([usage, PURPOSE, *table_of(rows), ""])
+    return "\n".join([PURPOSE, *table_of(rows), ""])
 
 
 def run_command(arguments: Sequence[str]) -> int:

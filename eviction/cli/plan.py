@@ -77,10 +77,14 @@ def run(arguments: Namespace) -> int:
             record, width, everything=arguments.all, lead_seconds=planned.lead_seconds
         )
         yield ""
-        if node.configuration.has_runtime:
-            yield pods_line(planned.pods)
-        if planned.pods.directories.sentence is not None:
-            yield f"pods: {planned.pods.directories.sentence}"
+        pods = planned.pods
+        if node.configuration.has_runtime and pods.told_by == "kubelet":
+            yield "pods: as the kubelet itself knows them"
+        elif node.configuration.has_runtime:
+            why = f" ({pods.problem})" if pods.problem else ""
+            yield f"pods: from the kubelet's directories{why}"
+        if pods.directories.sentence is not None:
+            yield f"pods: {pods.directories.sentence}"
         yield record.reason
 
     answer(arguments, PlanJson.of(pass_json(record), planned, kind="Plan"), lines)
@@ -106,11 +110,3 @@ def plan_lines(
         "removals go in this order, and a pass stops as soon as the thresholds are clear",
         *attribution_lines(record.attributions, width),
     ]
-
-
-def pods_line(pods: Pods) -> str:
-    """The source of the pods' states."""
-    if pods.told_by == "kubelet":
-        return "pods: as the kubelet itself knows them"
-    why = f" ({pods.problem})" if pods.problem else ""
-    return f"pods: from the kubelet's directories{why}"

@@ -225,5 +225,6 @@ def _is_locked(directory: str, descriptor: int) -> bool:
     except OSError as error:
         if error.errno != errno.ENOTEMPTY:
             raise
-        what = "others may open it, and it is not empty"
-        raise LockRefused(f"lockDirectory: {directory} is not trusted: {what}") from None
+        raise LockRefused(
+            f"lockDirectory: {directory} is not trusted: others may open it, and it is not empty"
+        ) from None

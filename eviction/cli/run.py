@@ -39,8 +39,6 @@ from eviction.wording.log import Log
 from reclaim.workers import NoThread, Workers
 from signals.watcher import FsWatcher
 
-# a thread or a descriptor that a pass needs cannot be created
-NO_RESOURCES = (CannotPrepare, NoThread, OSError)
 LAST_EVENT_SECONDS = 0.2  # for events sent right before the end
 
 
@@ -49,8 +47,12 @@ OPTIONS = {"--no-watch": "observe at intervals only, without inotify"}
 
 def add_arguments(parser: Parser) -> None:
     parser.add_rows(*LOGGING)
-    what = "do everything except remove, and report it; the same as dryRun: true"
-    parser.add_argument("--dry-run", dest="shadow", action="store_true", help=what)
+    parser.add_argument(
+        "--dry-run",
+        dest="shadow",
+        action="store_true",
+        help="do everything except remove, and report it; the same as dryRun: true",
+    )
 
 
 def run(arguments: Namespace) -> int:
@@ -78,7 +80,8 @@ def run(arguments: Namespace) -> int:
     loaded = LoadedConfiguration(partial(read_configuration, arguments), log, notifier)
     configuration = loaded.first()
     held.enter_context(hold_node(configuration, log))
-    with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
+    # a thread or a descriptor that a pass needs cannot be created
+    with exit_on(EXIT_NO_RESOURCES, (CannotPrepare, NoThread, OSError), "cannot start: "):
         log.write_on_a_thread(STDERR)
         node = Node(configuration, stopping=stopping)
         if node.endpoint.remark:
@@ -128,8 +131,9 @@ def run(arguments: Namespace) -> int:
         if sentence:
             log.warning(sentence)
     history.daemon("started")
-    listening = listening_socket(os.environ, os.getpid(), "metrics")
-    endpoints.start(configuration.metrics_address, listening)
+    endpoints.start(
+        configuration.metrics_address, listening_socket(os.environ, os.getpid(), "metrics")
+    )
     at_end.callback(notifier.stopping)
     at_end.callback(daemon.stop)
     daemon.run()

@@ -65,8 +65,7 @@ def lines(status: Json, width: int | None = None) -> list[str]:
         rows.append([signal, *amounts, until])
     states = [until for *_, until in rows]
     why = BELOW_OURS if BELOW in states else COMING if COMING in states else None
-    kubelets_known = status["disk_pressure"] is not None
-    conditions = conditions_in_words(status["conditions"], kubelets_known, why)
+    conditions = conditions_in_words(status["conditions"], status["disk_pressure"] is not None, why)
     layout = layout_in_words(status["layout"], observed)
     shown = [f"{conditions}; {status['doing'] or 'watching'}; layout {layout}"]
     if status["held_off"]:
@@ -116,6 +115,11 @@ def function_lines(functions: Json, width: int | None = None) -> list[str]:
         freed = format_bytes(measured["bytes"])
         seconds = f"{total['seconds']:.1f}"
         last_call = last["error"] or last["skipped"] or f"{last['started'][:19]}Z"
-        numbers = (total["calls"], total["removed"], freed, measured["inodes"], seconds)
-        rows.append([name, *map(str, numbers), last_call])
+        rows.append(
+            [
+                name,
+                *map(str, (total["calls"], total["removed"], freed, measured["inodes"], seconds)),
+                last_call,
+            ]
+        )
     return ["", *table(rows, width)] if functions else []

@@ -18,8 +18,9 @@ def write_out(text: str, *, flush: bool = True) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        sentence = f"the output could not be written: {error.strerror}; what was done stays done"
-        raise OutputLost(sentence) from None
+        raise OutputLost(
+            f"the output could not be written: {error.strerror}; what was done stays done"
+        ) from None
 
 
 def write_err(text: str) -> None:

@@ -69,9 +69,10 @@ def run(arguments: Namespace) -> int:
     with _terminal(live) as wait_for_keys:
         for screens in count(1):
             size = shutil.get_terminal_size()
-            large = size.columns >= 80 and size.lines >= 24
             # an older daemon does not report its ladder
-            drawn = drawing if large and "ladder" in status else None
+            drawn = (
+                drawing if size.columns >= 80 and size.lines >= 24 and "ladder" in status else None
+            )
             if drawn is None:
                 text = "\n".join([*screen(shown, columns(), size.lines), ""])
             else:

@@ -50,8 +50,9 @@ class TopScreen:
             self._ask_at = min(self._ask_at, now + SOON_SECONDS)
         self._status = status
         for seen in status["observations"]:
-            levels = self._levels.setdefault(seen["signal"], deque(maxlen=BLOCKS * SCREENS))
-            levels.append((now, seen["available"]))
+            self._levels.setdefault(seen["signal"], deque(maxlen=BLOCKS * SCREENS)).append(
+                (now, seen["available"])
+            )
         if now >= self._ask_at and status["ladder"] and not status["doing"]:
             self._ask_at = now + PLAN_SECONDS
             threading.Thread(target=self._plan, daemon=True).start()
@@ -74,8 +75,7 @@ class TopScreen:
 
     def drawn(self, width: int, height: int) -> str:
         """The whole screen."""
-        status = self._status
-        before_signals = takewhile(lambda line: not line.startswith("SIGNAL "), lines(status))
+        before_signals = takewhile(lambda line: not line.startswith("SIGNAL "), lines(self._status))
         shown = [Text(line, "bold") for line in wrap_lines(map(escaped, before_signals), width)]
         shown += [Text(), *self._filesystems(width)][: height // 2]
         room = height - len(shown) - 1
@@ -89,8 +89,12 @@ class TopScreen:
         shown += [Text(line, "bold" if line.isupper() else "") for line in below]
         console = Console(width=width, height=height)
         with console.capture() as captured:
-            screen = Screen(*shown, Text(KEYS.ljust(width), "reverse"))
-            console.print(screen, end="", overflow="ellipsis", no_wrap=True)
+            console.print(
+                Screen(*shown, Text(KEYS.ljust(width), "reverse")),
+                end="",
+                overflow="ellipsis",
+                no_wrap=True,
+            )
         return captured.get()
 
     def _filesystems(self, width: int) -> list[Text]:

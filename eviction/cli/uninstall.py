@@ -52,6 +52,7 @@ def _leave(root: str, *, purge: bool) -> Iterator[str]:
                 remove_tree(root, path)
     with suppress(FileNotFoundError):
         units = proven(root, UNITS)
-        patterns = ("reclaimd*", "*.d/reclaimd*.conf")
-        own = chain(*(glob(pattern, root_dir=units) for pattern in patterns))
+        own = chain(
+            *(glob(pattern, root_dir=units) for pattern in ("reclaimd*", "*.d/reclaimd*.conf"))
+        )
         yield from (f"left     {UNITS}/{path}" for path in sorted(own))

@@ -87,11 +87,20 @@ def run(arguments: Namespace) -> int:
     """
     name = arguments.name
     node = LocalNode(arguments, ASKED)
-    planned = (
-        to_json(pass_json(node.plan().record)) if not node.problem else _planned_by_daemon(node)
-    )
+    if node.problem:  # the daemon goes on with its configuration
+        try:
+            planned = node.client.dry_run("imagefs.available")
+        except NotAskedError:
+            exit_with(EXIT_USAGE, node.problem)
+    else:
+        planned = to_json(pass_json(node.plan().record))
     objects = objects_of(planned, name)
-    history = _history_of(node)
+    history: list[Json] = []
+    try:
+        if node.configuration.history_file:
+            history, _ = node.history()
+    except EvictionError as error:
+        mention(f"historyFile: {error}")
     regret = images_of(named(removals_of(history), name, asdict))
     went: list[RemovalJson] = []
     if not objects:
@@ -102,27 +111,21 @@ def run(arguments: Namespace) -> int:
         document = WhyJson(
             objects=cast("list[ObjectJson]", objects), went=went or LEFT_OUT, regret=regret
         )
-        blocks = [*map(why_lines, objects), *map(went_lines, went)]
-        blocks.append([regret_sentence(f"image {each.name}", each) for each in regret])
+        blocks = [
+            *map(why_lines, objects),
+            *map(went_lines, went),
+            [regret_sentence(f"image {each.name}", each) for each in regret],
+        ]
         answer(arguments, document, lambda: chain.from_iterable(blocks))
     return EXIT_OK if objects else EXIT_NOT_RELIEVED
 
 
-def _planned_by_daemon(node: LocalNode) -> Json:
-    """A dry run of the daemon: for a configuration that cannot be used.
-
-    Exits with 2 if no daemon does it.
-    """
-    try:
-        return node.client.dry_run("imagefs.available")
-    except NotAskedError:
-        exit_with(EXIT_USAGE, node.problem)
-
-
 def objects_of(planned: Json, name: str) -> list[Json]:
     """The objects of a pass with this name, each as `ObjectJson`."""
-    removals = planned.get("removals", ())
-    placed = [*enumerate(removals, 1), *((None, one) for one in planned.get("kept", ()))]
+    placed = [
+        *enumerate(planned.get("removals", ()), 1),
+        *((None, one) for one in planned.get("kept", ())),
+    ]
     return [
         {
             "eligible_in_seconds": None,
@@ -172,15 +175,6 @@ def last_removals(history: Iterable[Json]) -> list[RemovalJson]:
     return list(reversed(last.values()))
 
 
-def _history_of(node: LocalNode) -> list[Json]:
-    """The records of the history; none if there is none. Problems go to stderr."""
-    try:
-        return node.history()[0] if node.configuration.history_file else []
-    except EvictionError as error:
-        mention(f"historyFile: {error}")
-        return []
-
-
 def why_lines(found: Json) -> list[str]:
     """An object for people."""
     size = found["size"]
@@ -219,9 +213,14 @@ def went_lines(went: RemovalJson) -> list[str]:
 
 
 def _block(found: Json, **facts: str | None) -> list[str]:
-    known = {"id": found["id"], **facts}
-    lines = [f"  {name + ':':6} {fact}" for name, fact in known.items() if fact is not None]
-    return [f"{found['kind']} {found['name']}", *lines]
+    return [
+        f"{found['kind']} {found['name']}",
+        *(
+            f"  {name + ':':6} {fact}"
+            for name, fact in {"id": found["id"], **facts}.items()
+            if fact is not None
+        ),
+    ]
 
 
 def _why(removal: Json) -> str:

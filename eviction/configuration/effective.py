@@ -298,8 +298,11 @@ def _inherited(kubelet: KubeletConfiguration, has_runtime: bool) -> Json:
     if kubelet.root_directory:
         inherited["rootDirectory"] = kubelet.root_directory
     if kubelet.settings.keys() & {"healthzBindAddress", "healthzPort"}:
-        address = f"{host_at(kubelet.healthz_bind_address)}:{kubelet.healthz_port}"
-        inherited["kubeletHealthzEndpoint"] = address if kubelet.healthz_port else ""
+        inherited["kubeletHealthzEndpoint"] = (
+            f"{host_at(kubelet.healthz_bind_address)}:{kubelet.healthz_port}"
+            if kubelet.healthz_port
+            else ""
+        )
     return inherited
 
 
@@ -318,8 +321,9 @@ def _configuration(
     values = _values(own)
     has_runtime = values.get("containerRuntimeEndpoint") != NO_RUNTIME
     defaults = _defaults(values, has_runtime)
-    kubelets = _layer(inherited.name, _inherited(inherited, has_runtime))
-    layers = merged([_layer(DEFAULT, defaults), kubelets, own])
+    layers = merged(
+        [_layer(DEFAULT, defaults), _layer(inherited.name, _inherited(inherited, has_runtime)), own]
+    )
     effective = {**defaults, **_values(layers)}
     try:
         written = _read(effective)
@@ -348,17 +352,12 @@ def _configuration(
         kubelet_version=version,
         kubelet_access=access,
         effective=effective,
-        origins=_by_field(layers, effective),
+        origins={
+            name if key is None else f"{name}.{key}": _origin(layers, name, key)
+            for name, value in effective.items()
+            for key in (value if isinstance(value, Mapping) else (None,))
+        },
     )
-
-
-def _by_field(layers: _Layer, effective: Fields) -> dict[str, str]:
-    """The source of each value in force; the keys of a map are `field.key`."""
-    return {
-        name if key is None else f"{name}.{key}": _origin(layers, name, key)
-        for name, value in effective.items()
-        for key in (value if isinstance(value, Mapping) else (None,))
-    }
 
 
 def _read(document: Fields) -> ConfigurationFile:
@@ -460,8 +459,9 @@ def _kubelet_access(
     for attribute, value in given.items():
         if value and attribute != "url":
             problem = f"has no effect while kubeletEndpoint is {written.kubelet_url or 'empty'}"
-            alias = ConfigurationFile.model_fields[f"kubelet_{attribute}"].alias
-            raise FieldError(str(alias), problem)
+            raise FieldError(
+                str(ConfigurationFile.model_fields[f"kubelet_{attribute}"].alias), problem
+            )
     no_kubelet = written.kubelet_config == "" or not written.has_runtime
     if not written.kubelet_url or (by_default and no_kubelet):
         return None
@@ -493,11 +493,11 @@ def _with_margin(
         if amount.percentage and amount.at_most is None
     ]
     if len(shares) > 1 and sum(shares) >= 1 and _origin(layers, "margin") != DEFAULT:
-        problem = (
+        raise FieldError(
+            "margin",
             f"must be less, as with the kubelet's {threshold.signal} of {threshold.value} it"
-            f" reaches 100%, but it was {margin}"
+            f" reaches 100%, but it was {margin}",
         )
-        raise FieldError("margin", problem)
     return replace(threshold, origin=f"{origin} plus margin {margin}", margin=margin)
 
 

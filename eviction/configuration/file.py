@@ -41,12 +41,6 @@ AUTO = "auto"  # of kubeletEndpoint: find the way
 MARGIN = {"percent": "5%", "atMost": "20Gi"}
 MOST_FILESYSTEMS = 8  # each is polled, and is one more value of the metrics' labels
 MOST_FUNCTIONS = 29  # with the three built-in ones 32 values of a metric's label
-NO_PROGRAM = (
-    "must have exec or caches; only ReleaseBallast, DeleteRotatedLogs, DeleteCheckpoints and"
-    " CollectContainerdGarbage have neither"
-)
-FUNCTION_NAME = "[A-Za-z][A-Za-z0-9_.-]{0,62}"
-FUNCTION_NAMES_ALLOWED = "a letter, and up to 62 letters, digits, underscores, dots and hyphens"
 
 _ASK_THE_KUBELET = (
     "use kubeletEndpoint: auto with the kubelet's pods socket (from Kubernetes 1.37), or an address"
@@ -200,7 +194,16 @@ class FunctionEntry(StrictModel):
     Its kind decides which fields it needs and which are allowed.
     """
 
-    name: Annotated[str, read_as(str, texts.matching(FUNCTION_NAME, FUNCTION_NAMES_ALLOWED))]
+    name: Annotated[
+        str,
+        read_as(
+            str,
+            texts.matching(
+                "[A-Za-z][A-Za-z0-9_.-]{0,62}",
+                "a letter, and up to 62 letters, digits, underscores, dots and hyphens",
+            ),
+        ),
+    ]
     """ReleaseBallast (needs file and size), DeleteRotatedLogs, DeleteFromCaches (needs caches),
     DeleteCheckpoints, CollectContainerdGarbage, or a name of your own together with exec or caches.
     """
@@ -258,7 +261,12 @@ class FunctionEntry(StrictModel):
         allowed = dict.fromkeys((*kind.needed, *kind.allowed, "frees", "cooldown"))
         for field in kind.needed:
             if field not in entry:
-                raise ValueError(NO_PROGRAM if field == "exec" else f"{field} is missing")
+                raise ValueError(
+                    "must have exec or caches; only ReleaseBallast, DeleteRotatedLogs,"
+                    " DeleteCheckpoints and CollectContainerdGarbage have neither"
+                    if field == "exec"
+                    else f"{field} is missing"
+                )
         for field in entry:
             if field not in ("name", *allowed):
                 raise ValueError(
@@ -526,8 +534,10 @@ class ConfigurationFile(StrictModel):
     @property
     def signals(self) -> tuple[Signal, ...]:
         """All signals that the node can have, the kubelet's first."""
-        own = [signal for role in self.filesystems for signal in signals_about(role)]
-        return (*(KUBELET_SIGNALS if self.has_runtime else ()), *own)
+        return (
+            *(KUBELET_SIGNALS if self.has_runtime else ()),
+            *[signal for role in self.filesystems for signal in signals_about(role)],
+        )
 
     @property
     def ballast(self) -> FunctionEntry | None:

@@ -156,21 +156,19 @@ def merged(documents: Sequence[Fields]) -> Json:
     return result
 
 
-LEFT_OUT = frozenset({"imageServiceEndpoint", "tlsCertFile"})
-
-
 def as_fields(document: Fields) -> Json:
     """The fields that are read in what a kubelet has merged, as Go's encoding/json finds them.
 
     It goes in the order of the keys, capitals first. A key in other capitals is the field as well;
     maps add up. Before that, the kubelet has written every field that is not a map, even one that
-    nothing sets, except for `LEFT_OUT`: so a key that comes before such a field's own loses.
+    nothing sets, except for two: so a key that comes before such a field's own loses.
     """
     names = {name.casefold(): name for name in KUBELETS_FIELDS}
     fields: list[Json] = []
     for key, value in sorted(document.items()):
         name = names.get(key.casefold(), "")
-        if name and (key >= name or name in LEFT_OUT or isinstance(value, dict)):
+        left_out = name in ("imageServiceEndpoint", "tlsCertFile")
+        if name and (key >= name or left_out or isinstance(value, dict)):
             fields.append({name: value})
     return merged(fields)
 
@@ -221,37 +219,6 @@ def read_kubelet_configuration(
     )
 
 
-def settings_in(
-    file: Json, drop_ins: Sequence[Json], flags: Fields, *, version: KubeletVersion
-) -> Json:
-    """The fields that are read, as a kubelet of this version has them; types are not checked.
-
-    Without `evictionHard` the file has the defaults, else the map as written, even if empty;
-    `mergeDefaultEvictionSettings` adds the defaults of the other signals. A written value
-    wins, even one that switches its signal off. A flag replaces the whole field, even a map,
-    except for feature gates.
-    """
-    file = {
-        field: value
-        for field, value in file.items()
-        if field in KUBELETS_FIELDS and value is not None
-    }
-    adds_defaults = file.get("mergeDefaultEvictionSettings") is True and version.has(
-        MERGES_DEFAULTS
-    )
-    if adds_defaults or "evictionHard" not in file:
-        file = merged([{"evictionHard": KUBELET_EVICTION_HARD}, file])
-    if not version.has(DROP_INS_REMOVE):
-        drop_ins = [merged(drop_ins)]
-    document = as_fields(merged([file, *drop_ins]))
-    gates = [
-        {"featureGates": source["featureGates"]}
-        for source in (document, flags)
-        if "featureGates" in source
-    ]
-    return {**document, **flags, **merged(gates)}
-
-
 def kubelet_configuration(
     file: Json,
     name: str,
@@ -262,11 +229,30 @@ def kubelet_configuration(
 ) -> KubeletConfiguration:
     """The effective settings from the documents of a file and its drop-ins, and from flags.
 
-    `name`: the file's, for messages. Raises ConfigurationError.
+    Without `evictionHard` the file has the defaults, else the map as written, even if empty;
+    `mergeDefaultEvictionSettings` adds the defaults of the other signals. A written value
+    wins, even one that switches its signal off. A flag replaces the whole field, even a map,
+    except for feature gates. `name`: the file's, for messages. Raises ConfigurationError.
     """
-    document, newest, oldest = (
-        settings_in(file, drop_ins, flags, version=other) for other in (version, NEWEST, OLDEST)
-    )
+    file = {
+        field: value
+        for field, value in file.items()
+        if field in KUBELETS_FIELDS and value is not None
+    }
+
+    def settings_of(version: KubeletVersion) -> Json:
+        merges = file.get("mergeDefaultEvictionSettings") is True and version.has(MERGES_DEFAULTS)
+        hard = KUBELET_EVICTION_HARD if merges or "evictionHard" not in file else {}
+        patches = drop_ins if version.has(DROP_INS_REMOVE) else [merged(drop_ins)]
+        document = as_fields(merged([{"evictionHard": hard}, file, *patches]))
+        gates = [
+            {"featureGates": source["featureGates"]}
+            for source in (document, flags)
+            if "featureGates" in source
+        ]
+        return {**document, **flags, **merged(gates)}
+
+    document, newest, oldest = map(settings_of, (version, NEWEST, OLDEST))
     for field, problem in unfit_texts(document):
         raise ConfigurationError(f"{name}: {field}: {problem}")
     try:
@@ -353,8 +339,10 @@ def parse_pairs(flag: str, text: str, field: str) -> dict[str, str]:
         name, separator, value = (part.strip() for part in statement.partition(operator))
         if not separator or not name or not value:
             example = f"nodefs.available{operator}{'1m30s' if 'grace' in flag else '10%'}"
-            form = f"signal{operator}value, for example {example}"
-            raise ConfigurationError(f"--{flag}: {quoted(statement)} is not of the form {form}")
+            raise ConfigurationError(
+                f"--{flag}: {quoted(statement)} is not of the form signal{operator}value, for"
+                f" example {example}"
+            )
         pairs[name] = value
     return pairs
 
@@ -458,8 +446,15 @@ def _kubelet_at(entry: str) -> KubeletProcess | None:
         raise _LeftAloneError(f"its {config} is not visible here")
     if config_dir and not os.path.lexists(config_dir):
         raise _LeftAloneError(f"its {config_dir} is not visible here")
-    flags = {field: _value_of(field, given[flag]) for flag, field in FLAGS.items() if flag in given}
-    return KubeletProcess(config, config_dir, root_dir, flags=flags, parent=parent)
+    return KubeletProcess(
+        config,
+        config_dir,
+        root_dir,
+        flags={
+            field: _value_of(field, given[flag]) for flag, field in FLAGS.items() if flag in given
+        },
+        parent=parent,
+    )
 
 
 def _parent_if_of_node(entry: str) -> int:
@@ -479,8 +474,10 @@ def _parent_if_of_node(entry: str) -> int:
         if os.path.basename(executable) != NAME:
             raise _LeftAloneError(f"its executable is {executable}")
     except PermissionError:
-        groups = _read(entry, "cgroup").decode(errors="replace").splitlines()
-        if not any(SERVICE in group.split("/") for group in groups):
+        if not any(
+            SERVICE in group.split("/")
+            for group in _read(entry, "cgroup").decode(errors="replace").splitlines()
+        ):
             raise _LeftAloneError(
                 f"its executable may not be read, and it does not run in {SERVICE}"
             ) from None

@@ -207,8 +207,9 @@ def asked_by_the_first(
         problem = way.problem
         if way.endpoint is not None:
             try:
-                left = max(until - time.monotonic(), 0.0)
-                return way.endpoint, ask_kubelet(way.endpoint, left, path, all_sources=all_sources)
+                return way.endpoint, ask_kubelet(
+                    way.endpoint, max(until - time.monotonic(), 0.0), path, all_sources=all_sources
+                )
             except WayRefused as error:
                 problem = str(error)
         tried.append(f"as {way.identity}: {problem}")
@@ -249,8 +250,10 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
     pki = join(place.root_directory, "pki")
     serving = [place.tls_cert_file]
     if not place.tls_cert_file:
-        usual = ("kubelet-server-current.pem", "kubelet.crt")
-        serving = [*(join(pki, name) for name in usual), *files.serving]
+        serving = [
+            *(join(pki, name) for name in ("kubelet-server-current.pem", "kubelet.crt")),
+            *files.serving,
+        ]
     pinned = tuple(path for path in serving if _refusal(path) is None)
     if not pinned:
         refused = [f"{path} {_refusal(path)}" for path in serving if os.path.exists(path)]
@@ -266,11 +269,12 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
         return
     for path in filter(os.path.exists, files.tokens):
         yield _way(f"the service account's token {path}", replace(nobody, token_file=path))
-    own = (join(pki, "kubelet-client-current.pem"), "")
-    for certificate, key in (own, *files.certificates):
+    for certificate, key in ((join(pki, "kubelet-client-current.pem"), ""), *files.certificates):
         if os.path.exists(certificate):
-            identity = f"the node's client certificate {certificate}"
-            yield _way(identity, replace(nobody, certificate_file=certificate, key_file=key))
+            yield _way(
+                f"the node's client certificate {certificate}",
+                replace(nobody, certificate_file=certificate, key_file=key),
+            )
     yield KubeletWay("nobody", nobody)
 
 

@@ -29,16 +29,10 @@ def read_as(written: Any, read: Callable[[Any], Any]) -> Any:
 
     `read` raises ValueError with the end of a sentence about the field.
     """
-    return GetPydanticSchema(
-        lambda _, handler: handler.generate_schema(Annotated[written, after(read)])
-    )
-
-
-def after(read: Callable[[Any], Any]) -> AfterValidator:
-    """Passes a validated value through `read`."""
     # pydantic inspects the parameters of the function that it is given, and those of a class or an
     # enumeration differ between versions of Python
-    return AfterValidator(lambda value: read(value))  # noqa: PLW0108 # so that it has exactly one parameter
+    after = AfterValidator(lambda value: read(value))  # noqa: PLW0108 # so that it has exactly one parameter
+    return GetPydanticSchema(lambda _, handler: handler.generate_schema(Annotated[written, after]))
 
 
 def setting(default: Any, name: str | None = None, **constraints: Any) -> Any:

@@ -53,7 +53,6 @@ Raises ConfigurationError.
 
 LARGEST_BYTES = 1024 * 1024
 MANY = 30  # fields, which only the configuration has
-EVERY_FIELD = "`reclaimd help configuration` explains all"
 DEEPEST = 50
 NEW_LINE = "\n"
 TOO_DEEP = f"nested deeper than {DEEPEST}"
@@ -203,8 +202,7 @@ class _DropInLoader(_Loader):
             raise _problem(node, f"{text} is not a number that JSON has")
         digits = text.replace("_", "") if text[0] in "+-0123456789" else text
         if integer := _INTEGER.fullmatch(digits):
-            octal = integer[1]
-            number = int(re.sub("[oO]", "", digits), 8) if octal else int(digits, 0)
+            number = int(re.sub("[oO]", "", digits), 8) if integer[1] else int(digits, 0)
             if -(2**63) <= number < (2**63 if digits[0] == "+" else 2**64):
                 return number
         if _FLOAT.fullmatch(digits) and math.isfinite(fraction := float(digits)):
@@ -328,7 +326,9 @@ def sentence_about(problem: Any, name: str, gone: Mapping[str, str] = MappingPro
     path = ".".join([*parts, unknown_field])
     if unknown_field in gone:
         return f"{name}: the field {quoted(path)} is gone; {gone[unknown_field]}"
-    every = EVERY_FIELD if len(fields) > MANY else f"allowed are {', '.join(fields)}"
+    every = f"allowed are {', '.join(fields)}"
+    if len(fields) > MANY:
+        every = "`reclaimd help configuration` explains all"
     return f"{name}: {unknown('field', path, fields, otherwise=every)}"
 
 

@@ -47,7 +47,6 @@ HEALTHZ_FORMS = (
 WHETHER: Any = {"enum": [True, False, "auto"]}
 NODE_NAME = r"(?!.{254})([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?"  # RFC 1123 subdomain, or empty
 
-A_MARK = "nodefs.available: 10%"
 BY_SIGNAL = "bySignal"
 
 # not zero; `5m` is five thousandths
@@ -58,9 +57,12 @@ Number = TypeVar("Number", int, float)
 
 def text_form(*patterns: str, examples: tuple[str, ...] = ()) -> Any:
     """The form of a number's text: all of it matches one of these regular expressions."""
-    pattern = f"^({'|'.join(patterns)})$"
     return Field(
-        json_schema_extra={"pattern": pattern, "maxLength": LONGEST_TEXT, "examples": [*examples]}
+        json_schema_extra={
+            "pattern": f"^({'|'.join(patterns)})$",
+            "maxLength": LONGEST_TEXT,
+            "examples": [*examples],
+        }
     )
 
 
@@ -150,8 +152,10 @@ def read_log_directory(path: str) -> str:
         or path.startswith("//")
         or not path.isascii()
     ):
-        allowed = "an absolute path in ASCII without '..', '.', double or trailing slashes"
-        raise ValueError(f"must be {allowed}, but it was {quoted(path)}")
+        raise ValueError(
+            "must be an absolute path in ASCII without '..', '.', double or trailing slashes, but"
+            f" it was {quoted(path)}"
+        )
     return path
 
 
@@ -228,7 +232,10 @@ def bare_numbers(document: Fields) -> Iterator[tuple[str, str]]:
     sentence."""
     for field, place, signal, value in _amounts(document):
         if value is None and "<" in signal:
-            yield field, f"{quoted(signal)} is no signal; a mark is written as in {A_MARK}"
+            yield (
+                field,
+                f"{quoted(signal)} is no signal; a mark is written as in nodefs.available: 10%",
+            )
         of_disk_space = signal.endswith(AVAILABLE) and signal not in LEFT_TO_KUBELET
         if of_disk_space and _BARE.fullmatch(str(value)):
             yield field, f"{place}needs a unit, as in 10Gi or 10%, but it was {quoted(value)}"

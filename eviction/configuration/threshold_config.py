@@ -49,7 +49,6 @@ KUBELET_EVICTION_HARD: Mapping[str, str] = {
 
 LEFT_TO_KUBELET = ("memory.available", "allocatableMemory.available", "pid.available")
 
-_OFF = ("0%", "100%")
 
 Value = TypeVar("Value")
 _Range = tuple[Callable[[Any], bool], str]
@@ -105,16 +104,20 @@ def parse_threshold_config(  # noqa: PLR0917 # the four maps, in the kubelet's o
         ("evictionSoft", soft, soft_values),
     ):
         for name, value in values.items():
-            if written[name] in _OFF:
+            if written[name] in ("0%", "100%"):
                 continue
             if values is soft_values and name not in graces:
-                problem = f"needs a grace period in evictionSoftGracePeriod, {DURATION_FORMS}"
-                raise FieldError(field, f"{name}: {problem}", name)
+                raise FieldError(
+                    field,
+                    f"{name}: needs a grace period in evictionSoftGracePeriod, {DURATION_FORMS}",
+                    name,
+                )
             grace = graces[name] if values is soft_values else 0.0
             if isinstance(name, Signal):
-                reclaim = reclaims.get(name)
                 thresholds.append(
-                    Threshold(name, value, grace, min_reclaim=reclaim, origin=origin or field)
+                    Threshold(
+                        name, value, grace, min_reclaim=reclaims.get(name), origin=origin or field
+                    )
                 )
             else:
                 left.append((name, f"{written[name]} (soft)" if grace > 0 else written[name]))
@@ -126,8 +129,9 @@ def _read_map(
 ) -> dict[str, Value]:
     for name in written:
         if name not in names:
-            problem = f"unknown signal {_quoted(name)}; allowed are {', '.join(names)}"
-            raise FieldError(field, problem, name)
+            raise FieldError(
+                field, f"unknown signal {_quoted(name)}; allowed are {', '.join(names)}", name
+            )
     values: dict[str, Value] = {}
     for name in names:
         if name in written:

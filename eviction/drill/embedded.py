@@ -17,7 +17,7 @@ from grpc import StatusCode
 from eviction.configuration.effective import Configuration, load
 from eviction.drill.embedded_node import EmbeddedNode
 from eviction.drill.judge import DrillResult, judge, would_start
-from eviction.drill.measurements import MeasuredRemoval
+from eviction.drill.measurements import MeasuredRemoval, Objects
 from eviction.drill.observer import Limits, Observation, take_inventory
 from eviction.drill.runtime import EmbeddedServer, Failpoint, first_half
 from eviction.drill.scenario import Fault, FaultAction, ImageSpec, Pressure
@@ -78,8 +78,9 @@ def configuration_of(node: EmbeddedNode) -> Configuration:
 def describe_fault(fault: Fault) -> str:
     """A fault as text."""
     who = fault.method or "the runtime"
-    delay = format_duration(fault.by_seconds or 0.0)
-    words = FAULTS[fault.action][0].format(code=fault.code, delay=delay)
+    words = FAULTS[fault.action][0].format(
+        code=fault.code, delay=format_duration(fault.by_seconds or 0.0)
+    )
     times = "" if fault.times is None else f", {counted(fault.times, 'time')}"
     lasts = "" if fault.lasts_seconds is None else f" for {format_duration(fault.lasts_seconds)}"
     return f"{who} {words}{times}{lasts}"
@@ -266,7 +267,7 @@ class Drill(Observation):
 
     # ---- reading the node
 
-    def _look(self) -> tuple[dict[tuple[str, str], str], frozenset[str]]:
+    def _look(self) -> tuple[Objects, frozenset[str]]:
         """What the runtime lists, the log directories, and the files that functions may remove; and
         the containers (`pod/container`) that a kubelet would start now.
 

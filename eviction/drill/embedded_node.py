@@ -128,14 +128,16 @@ class EmbeddedNode:
         """Kind and name of the log directories, and of the files that the configuration's functions
         may remove: `buildcache/0001`, `ballast`, and rotated logs by their paths below the pod log
         directory."""
-        own = self._spec.own
-        files = [f"{role}/{name}" for role in own for name in os.listdir(self._entries(role))]
+        files = [
+            f"{role}/{name}" for role in self._spec.own for name in os.listdir(self._entries(role))
+        ]
         if any(pod.rotated_logs for pod in self._spec.pods):
             files += glob.iglob("*/*/*.log.*", root_dir=self.pod_logs_directory)
         if os.path.exists(self.path_of(BALLAST)):
             files.append("ballast")
-        logs = os.listdir(self.pod_logs_directory)
-        return {(FILE, name) for name in files} | {(LOG, name) for name in logs}
+        return {(FILE, name) for name in files} | {
+            (LOG, name) for name in os.listdir(self.pod_logs_directory)
+        }
 
     def disk(self, role: FilesystemRole) -> str:
         """The root of the filesystem that a role is on."""
@@ -151,8 +153,11 @@ class EmbeddedNode:
             os.mkdir(self._disks[role])
             self._undo.callback(unmount, self._disks[role])
             self._mount(self._disks[role], spec)
-        pods = join(self.root_directory, "pods")
-        for directory in (pods, self.pod_logs_directory, self.container_logs_directory):
+        for directory in (
+            join(self.root_directory, "pods"),
+            self.pod_logs_directory,
+            self.container_logs_directory,
+        ):
             os.makedirs(directory)
         for role, own in self._spec.own.items():
             os.mkdir(self._entries(role))
@@ -225,8 +230,9 @@ class EmbeddedNode:
             os.makedirs(directory)  # before the sandbox, as in the kubelet
             sandbox = self.runtime.add_sandbox("new-pod", "uid-new-pod")
             begin_container(directory, CONTAINER)
-            image = [*images, self._spec.images[0].names[0]][0]
-            self.runtime.add_container(sandbox, CONTAINER, image)
+            self.runtime.add_container(
+                sandbox, CONTAINER, [*images, self._spec.images[0].names[0]][0]
+            )
         except (EmbeddedNodeError, OSError) as error:
             return str(error)
         return ""
@@ -269,8 +275,11 @@ class EmbeddedNode:
         for name, attempt, exit_code in copies:
             age = {None: SETTLED_SECONDS, LOST_EXIT_CODE: 0}.get(exit_code, DEAD_SECONDS)
             at = time.time_ns() - age * 10**9
-            state = STATES.get(spec.state, cri_pb2.CONTAINER_RUNNING)
-            fields = {"created_at": at, "started_at": at, "state": state}
+            fields = {
+                "created_at": at,
+                "started_at": at,
+                "state": STATES.get(spec.state, cri_pb2.CONTAINER_RUNNING),
+            }
             if exit_code is not None:
                 fields |= exited(exit_code, at)
             begin_container(self._directory_of(pod_name), name)
@@ -290,8 +299,9 @@ class EmbeddedNode:
                 self._write_logs(pod_name, name, attempt, spec=spec)
 
     def _log_path(self, pod_name: str, name: str, attempt: int) -> str:
-        directory = f"default_{pod_name}_uid-{pod_name}"
-        return join(self.pod_logs_directory, directory, name, f"{attempt}.log")
+        return join(
+            self.pod_logs_directory, f"default_{pod_name}_uid-{pod_name}", name, f"{attempt}.log"
+        )
 
     def _write_logs(self, pod_name: str, name: str, attempt: int, *, spec: PodSpec) -> None:
         """Writes a container's log and its rotated logs.

@@ -22,9 +22,6 @@ from reclaim.types import Container, ContainerState, Kind
 from signals.quantity import format_duration
 from signals.types import Signal
 
-ANYTHING = "*"
-NOT_JUDGED = "not judged: it depends on the node that the scenario builds"
-
 
 @dataclass(frozen=True)
 class Check:
@@ -86,10 +83,14 @@ def judge_real(
     if response is Response.OURS:
         judged |= {"ReclaimPressure", "ReclaimPressure comes"}
     for pattern in (*expect.goes, *expect.stays):
-        if pattern.rpartition(" ")[2] != ANYTHING and _matching(pattern, measured.before):
+        if pattern.rpartition(" ")[2] != "*" and _matching(pattern, measured.before):
             judged.add(pattern)
     checks = [
-        check if check.name in judged else replace(check, seen=NOT_JUDGED, held=None)
+        check
+        if check.name in judged
+        else replace(
+            check, seen="not judged: it depends on the node that the scenario builds", held=None
+        )
         for check in judge(expect.model_copy(update={"no_restarts": False}), measured)
     ]
     if expect.no_restarts:
@@ -146,8 +147,12 @@ def _times(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     for what, since, limit, took, never in table:
         if limit is not None:
             seen = never if took is None else f"after {took:.3f} s"
-            held = took is not None and took <= limit
-            yield Check(what, f"within {format_duration(limit)} of {since}", seen, held=held)
+            yield Check(
+                what,
+                f"within {format_duration(limit)} of {since}",
+                seen,
+                held=took is not None and took <= limit,
+            )
     earliest = expect.first_removal_not_before_seconds
     if earliest is not None:
         expected = f"before {format_duration(earliest)} after {crossing}"
@@ -172,8 +177,12 @@ def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
         least = share if isinstance(share, int) else share.of(capacity)
         lowest = measured.lowest(signal)
         seen = "not measured" if lowest is None else amount(signal, lowest)
-        held = lowest is not None and lowest >= least
-        yield Check(f"lowest {signal}", f"at least {amount(signal, least)}", seen, held)
+        yield Check(
+            f"lowest {signal}",
+            f"at least {amount(signal, least)}",
+            seen,
+            lowest is not None and lowest >= least,
+        )
     limit = expect.passes_at_most
     if limit is not None:
         passes = len(measured.passes)
@@ -199,8 +208,13 @@ def _objects(expect: Expectation, measured: Measurements) -> Iterator[Check]:
 
 def _matching(pattern: str, objects: Objects) -> list[str]:
     kind, _, glob = pattern.rpartition(" ")
-    candidates = {name for (of, _), name in objects.items() if kind in ("", of)}
-    return sorted(name for name in candidates if fnmatch.fnmatchcase(name, glob))
+    return sorted(
+        {
+            name
+            for (of, _), name in objects.items()
+            if kind in ("", of) and fnmatch.fnmatchcase(name, glob)
+        }
+    )
 
 
 def _afterwards(expect: Expectation, measured: Measurements, faults: int) -> Iterator[Check]:
@@ -241,9 +255,11 @@ def would_start(
 ) -> frozenset[str]:
     """The containers (`pod/container`) that the kubelet would start now, of the pods that it knows.
     `exit_codes`: by id of the containers that have exited."""
-    by_age = sorted(containers, key=lambda each: each.created_at_ns)
-    newest = {(each.pod_name, each.name): each for each in by_age}
-    starts: set[str] = set()
+    newest = {
+        (each.pod_name, each.name): each
+        for each in sorted(containers, key=lambda each: each.created_at_ns)
+    }
+    starts = set[str]()
     for pod in pods:
         # a name -> whether it never runs again once it has succeeded
         rules = {CONTAINER: pod.state == "completed"} if pod.known_to_kubelet else {}

@@ -14,7 +14,7 @@ from eviction.drill.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.json_shapes import Count, RoleName
 from eviction.records.passes import Pass
 from eviction.types import NodeCondition, Thresholds
-from signals.types import FsLayout, Signal, SignalObservations
+from signals.types import Signal, SignalObservations
 
 # the daemon may see a crossing and act before the observer's next reading
 OBSERVER_LAG_SECONDS = 0.05
@@ -130,10 +130,6 @@ class Measurements:
         return self.episodes[-1].relieved if self.episodes else None
 
     @property
-    def layout(self) -> FsLayout | None:
-        return None if self.observations is None else self.observations.layout
-
-    @property
     def crossed_seconds(self) -> float | None:
         """When a mark was first crossed."""
         return self.episodes[0].crossed if self.episodes else None
@@ -172,8 +168,7 @@ class Measurements:
         for place, filesystem in enumerate(self.filesystems):
             if signal.filesystem in filesystem.roles:
                 unit = signal.counts_inodes
-                amounts = [sample.available[place][unit] for sample in self.samples]
-                return min(amounts, default=None)
+                return min((each.available[place][unit] for each in self.samples), default=None)
         return None
 
 

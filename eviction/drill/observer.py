@@ -14,7 +14,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -40,8 +40,8 @@ from eviction.surface.daemon import Daemon
 from eviction.survey.filesystem_facts import roles_by_device
 from eviction.types import Decision, NodeCondition, Thresholds
 from reclaim.cri.client import CriClient
-from reclaim.types import Container, Kind, PodSandboxState, RuntimeUnavailable
-from signals.types import FilesystemRole, FsLayout, FsStats, Signal, SignalObservations
+from reclaim.types import Containers, Kind, PodSandboxState, RuntimeUnavailable
+from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
 
 PRESSURE_INTERVAL_SECONDS = 0.002
 CALM_INTERVAL_SECONDS = 0.02
@@ -80,36 +80,43 @@ class Observer(Measurements):
         if observations.layout is None or any(each.stale for each in observations.signals.values()):
             return
         with self._lock:
-            self.filesystems = self.filesystems or _measured_filesystems(observations)
+            # the distinct ones, each named for its first role
+            self.filesystems = self.filesystems or tuple(
+                MeasuredFilesystem(
+                    roles[0],
+                    roles,
+                    capacity_bytes=stats.capacity_bytes,
+                    inodes_total=stats.inodes_total,
+                )
+                for roles in roles_by_device(observations).values()
+                for _, stats in [observations.filesystems[roles[0]]]
+            )
             found = [
                 observations.filesystems.get(FilesystemRole(each.name)) for each in self.filesystems
             ]
+            read = [each[1] for each in found if each]
             late = bool(self.samples) and seconds < self.samples[-1].seconds
-            if not late and None not in found:
-                self._sample(observations, seconds, [each[1] for each in found if each])
-
-    def _sample(
-        self, observations: SignalObservations, seconds: float, stats: Sequence[FsStats]
-    ) -> None:
-        self.observations = observations
-        self.thresholds = self._thresholds(observations.layout)
-        self.samples.append(
-            Sample(seconds, tuple((each.available_bytes, each.inodes_free) for each in stats))
-        )
-        if len(self.samples) > LARGEST_SAMPLES:  # a run of hours
-            self.samples = downsample(self.samples, LARGEST_SAMPLES // 2)
-        met = thresholds_met(
-            self.thresholds, observations.signals, enforce_min_reclaim=self.under_pressure
-        )
-        if met and not self.under_pressure:
-            self.episodes.append(Episode(seconds))
-            self._lowest = {}
-        if self.under_pressure:
-            episode = self.episodes[-1]
-            if episode.first_rise is None and self._has_risen(observations, met):
-                episode.first_rise = seconds
-            if not met:
-                episode.relieved = seconds
+            if late or len(read) < len(found):
+                return
+            self.observations = observations
+            self.thresholds = self._thresholds(observations.layout)
+            self.samples.append(
+                Sample(seconds, tuple((each.available_bytes, each.inodes_free) for each in read))
+            )
+            if len(self.samples) > LARGEST_SAMPLES:  # a run of hours
+                self.samples = downsample(self.samples, LARGEST_SAMPLES // 2)
+            met = thresholds_met(
+                self.thresholds, observations.signals, enforce_min_reclaim=self.under_pressure
+            )
+            if met and not self.under_pressure:
+                self.episodes.append(Episode(seconds))
+                self._lowest = {}
+            if self.under_pressure:
+                episode = self.episodes[-1]
+                if episode.first_rise is None and self._has_risen(observations, met):
+                    episode.first_rise = seconds
+                if not met:
+                    episode.relieved = seconds
 
     def _has_risen(self, observations: SignalObservations, met: Thresholds) -> bool:
         """True if a signal that fell below its mark has risen from its lowest point since then."""
@@ -132,24 +139,13 @@ class Observer(Measurements):
         ]
 
 
-def _measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFilesystem, ...]:
-    """The distinct filesystems of an observation, each named for its first role."""
-    return tuple(
-        MeasuredFilesystem(
-            roles[0], roles, capacity_bytes=stats.capacity_bytes, inodes_total=stats.inodes_total
-        )
-        for roles in roles_by_device(observations).values()
-        for _, stats in [observations.filesystems[roles[0]]]
-    )
-
-
 class Taken(NamedTuple):
     """Everything on the node at one moment."""
 
     objects: dict[tuple[str, str], str]
     ready_pods: dict[str, str]
     """The pods with a READY sandbox, by UID."""
-    containers: tuple[Container, ...]
+    containers: Containers
 
 
 def take_inventory(runtime: Any, pod_logs_directory: str) -> Taken:
@@ -223,8 +219,11 @@ class InventoryPoller(Schedule):
             taken = self._take()
         except RuntimeUnavailable as error:
             if not self._unreachable:
-                outage = f"the runtime's lists are not available: {error}"
-                measured.faults.append(FaultOccurrence(outage, asked - self._began))
+                measured.faults.append(
+                    FaultOccurrence(
+                        f"the runtime's lists are not available: {error}", asked - self._began
+                    )
+                )
             self._unreachable = True
             return
         answered = time.monotonic()
@@ -234,8 +233,9 @@ class InventoryPoller(Schedule):
             # a runtime removes an image's names before the image: the last name is kept
             if name == key[1]:
                 objects[key] = last.objects.get(key, name)
-        gap = answered - self._answered
-        measured.lists_apart_seconds = max(measured.lists_apart_seconds or 0.0, gap)
+        measured.lists_apart_seconds = max(
+            measured.lists_apart_seconds or 0.0, answered - self._answered
+        )
         self._answered = answered
         seconds = answered - self._began
         measured.removals += [
@@ -360,8 +360,10 @@ class Observation:
 
     def _interval(self, seconds: float) -> float:
         """Seconds until the next reading."""
-        pressing = self.measured.under_pressure
-        if pressing and seconds - self.measured.episodes[-1].crossed < CLOSE_OBSERVATION_SECONDS:
+        if (
+            self.measured.under_pressure
+            and seconds - self.measured.episodes[-1].crossed < CLOSE_OBSERVATION_SECONDS
+        ):
             return PRESSURE_INTERVAL_SECONDS
         return self.calm_seconds
 
@@ -379,8 +381,9 @@ class NodeObservation(Observation):
             raise RuntimeUnavailable(problem)
         super().__init__(node)
         self._client = CriClient(node.endpoint.runtime, node.endpoint.image)
-        logs = node.configuration.pod_logs_dir
-        self._inventory = InventoryPoller(self._client, logs, self.measured)
+        self._inventory = InventoryPoller(
+            self._client, node.configuration.pod_logs_dir, self.measured
+        )
 
     def watch(self, limits: Limits, *meanwhile: Schedule) -> None:
         """As for any node, and polls the runtime's lists meanwhile."""

@@ -25,9 +25,6 @@ LARGEST_FOUND = 3  # foreign entries that a message names at most
 class FillFailed(EvictionError):
     """The disk could not be filled. The message says why."""
 
-    def __init__(self, why: str):
-        super().__init__(f"the disk was not filled as planned: {why}")
-
 
 def run_in_directory(
     scenario: Scenario,

@@ -160,10 +160,9 @@ def _refuse_what_needs_a_node_of_its_own(scenario: Scenario) -> None:
             raise ScenarioError(
                 f"in a directory only bytes and inodes can grow, but it was {pressure.grows}"
             )
-    node = scenario.node
     for has, what in (
         (scenario.faults, "faults, which only the embedded runtime can have"),
-        (node.rebooted, "a node that has just rebooted"),
+        (scenario.node.rebooted, "a node that has just rebooted"),
     ):
         if has:
             raise ScenarioError(f"the scenario is about {what}; it runs only on the embedded node")
@@ -187,9 +186,8 @@ def _highest_mark(
 
 def _headroom(first: Pressure) -> int:
     """How far above the mark the first pressure begins: half of it, or half a second of it."""
-    if first.until_full:
-        return int(first.rate * FULL_HEADROOM_SECONDS)
-    return _largest_amount(first) // 2
+    timed = int(first.rate * FULL_HEADROOM_SECONDS)
+    return timed if first.until_full else _largest_amount(first) // 2
 
 
 def _largest_amount(pressure: Pressure) -> int:

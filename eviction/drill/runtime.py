@@ -43,7 +43,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from os.path import join
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -60,9 +60,9 @@ CONTENT = os.urandom(1 << 20)
 _LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
 _KILLED = 137  # 128 + SIGKILL
 
-Container: TypeAlias = cri_pb2.ContainerStatus
-Image: TypeAlias = cri_pb2.Image
-Sandbox: TypeAlias = cri_pb2.PodSandboxStatus
+Container = cri_pb2.ContainerStatus
+Image = cri_pb2.Image
+Sandbox = cri_pb2.PodSandboxStatus
 Record = TypeVar("Record")
 
 
@@ -135,7 +135,7 @@ class EmbeddedRuntime:
         self._containers: dict[str, Container] = {}
         self._sandbox_of: dict[str, str] = {}  # by container
         self._layers: dict[str, Sequence[LayerSpec]] = {}  # by object: those to which it refers
-        self._references: Counter[LayerSpec] = Counter()
+        self._references = Counter[LayerSpec]()
         # by path of a layer or writable layer: bytes in blocks, and inodes
         self._used: dict[str, tuple[int, int]] = {}
         self._removals: list[RemovalRecord] = []
@@ -164,20 +164,24 @@ class EmbeddedRuntime:
 
     def status(self, _: Any) -> Json:
         """Status: always ready."""
-        conditions = [{"type": name, "status": True} for name in ("RuntimeReady", "NetworkReady")]
-        return {"status": {"conditions": conditions}}
+        return {
+            "status": {
+                "conditions": [
+                    {"type": name, "status": True} for name in ("RuntimeReady", "NetworkReady")
+                ]
+            }
+        }
 
     def list_containers(self, request: Any) -> Json:
         """ListContainers, filtered by sandbox and labels."""
         wanted = request.filter.pod_sandbox_id
         labels = dict(request.filter.label_selector).items()
-        containers = []
-        for container in self._containers.values():
-            sandbox_id = self._sandbox_of[container.id]
-            if wanted in ("", sandbox_id) and labels <= dict(container.labels).items():
-                containers.append(
-                    self._described(cri_pb2.Container, container, pod_sandbox_id=sandbox_id)
-                )
+        containers = [
+            self._described(cri_pb2.Container, container, pod_sandbox_id=sandbox_id)
+            for container in self._containers.values()
+            if wanted in ("", sandbox_id := self._sandbox_of[container.id])
+            and labels <= dict(container.labels).items()
+        ]
         return {"containers": containers}
 
     def container_status(self, request: Any) -> Json:
@@ -190,8 +194,12 @@ class EmbeddedRuntime:
             path = self.writable_layer(container_id)
             if path in self._used:
                 self._count(path)  # what runs in it has written
-                used = {"used_bytes": {"value": self._used[path][0]}}
-                stats.append({"attributes": {"id": container_id}, "writable_layer": used})
+                stats.append(
+                    {
+                        "attributes": {"id": container_id},
+                        "writable_layer": {"used_bytes": {"value": self._used[path][0]}},
+                    }
+                )
         return {"stats": stats}
 
     def stop_container(self, request: Any) -> None:
@@ -344,8 +352,9 @@ class EmbeddedRuntime:
                 path = self._layer_path(layer)
                 os.mkdir(path)
                 for number in range(layer.files):
-                    size_bytes = (layer.size_bytes + number) // layer.files
-                    write_file(join(path, f"{number:06x}"), size_bytes)
+                    write_file(
+                        join(path, f"{number:06x}"), (layer.size_bytes + number) // layer.files
+                    )
                 self._count(path)
         except OSError:
             for layer in missing:
@@ -410,8 +419,9 @@ class EmbeddedRuntime:
         return deterministic_id(kind, self._made)
 
     def _containers_in(self, sandbox: Sandbox) -> list[Container]:
-        containers = self._containers.values()
-        return [each for each in containers if self._sandbox_of[each.id] == sandbox.id]
+        return [
+            each for each in self._containers.values() if self._sandbox_of[each.id] == sandbox.id
+        ]
 
     def _described(self, as_a: Any, container: Container, **others: str) -> Any:
         """A container's entry in ListContainers, or its status in ContainerStatus."""
@@ -435,8 +445,9 @@ class EmbeddedRuntime:
 
     def _image_item(self, image: Image) -> Image:
         """An image in ListImages and ImageStatus."""
-        pinned = self.pins_sandbox_image and self.sandbox_image in image.repo_tags
-        item: Image = copied(Image, image, pinned=pinned)
+        item: Image = copied(
+            Image, image, pinned=self.pins_sandbox_image and self.sandbox_image in image.repo_tags
+        )
         return item
 
     def _tag(self, image: Image, tag: str) -> None:
@@ -505,8 +516,6 @@ def copied(as_a: Any, record: Message, **others: str | int) -> Any:
 _WORKERS = 32  # concurrent calls; threads start when needed, and a call that hangs occupies one
 _TICK_SECONDS = 0.005
 
-_Answer = TypeVar("_Answer")
-
 
 class Method(NamedTuple):
     """A method, its messages, and the function that answers it."""
@@ -574,7 +583,7 @@ class Failpoints(UserDict[str, Failpoint]):
         super().__init__()
         self._lock = threading.Lock()
 
-    def apply(self, method: str, act: Callable[[], _Answer], empty: _Answer) -> _Answer:
+    def apply(self, method: str, act: Callable[[], Record], empty: Record) -> Record:
         """Executes one call of a method with `act`, under the fault that applies.
 
         `empty` is the answer if it does nothing.
@@ -594,8 +603,9 @@ class Failpoints(UserDict[str, Failpoint]):
         if action.change is not None:
             answer = action.change(answer)
         if action.code is not None:
-            partial_answer = None if action.change is None else answer
-            raise InjectedError(action.code, action.message, partial_answer)
+            raise InjectedError(
+                action.code, action.message, None if action.change is None else answer
+            )
         return answer
 
     def _arrive(self, method: str) -> Failpoint | None:
@@ -633,8 +643,11 @@ class EmbeddedServer(grpc.GenericRpcHandler):
         """Starts to listen. Raises EmbeddedNodeError if the socket cannot be made."""
         with ExitStack() as serving:
             workers = serving.enter_context(ThreadPoolExecutor(_WORKERS, "embedded-cri"))
-            limit = ("grpc.max_send_message_length", self.largest_answer_bytes)
-            server = grpc.server(workers, [self], options=[limit])
+            server = grpc.server(
+                workers,
+                [self],
+                options=[("grpc.max_send_message_length", self.largest_answer_bytes)],
+            )
             serving.callback(lambda: server.stop(grace=None).wait())
             try:
                 server.add_insecure_port(self.target)
@@ -664,8 +677,14 @@ class EmbeddedServer(grpc.GenericRpcHandler):
         request = getattr(cri_pb2, f"{call}Request", None)
         if request is None or not hasattr(self.runtime, method_of(call)):
             return None
-        answer = getattr(cri_pb2, f"{call}Response")
-        return self._handler(Method(call, request, answer=answer, function=self.runtime.answer))
+        return self._handler(
+            Method(
+                call,
+                request,
+                answer=getattr(cri_pb2, f"{call}Response"),
+                function=self.runtime.answer,
+            )
+        )
 
     def _handler(self, method: Method) -> "grpc.RpcMethodHandler[Any, Any]":
         def answers(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
-from eviction.configuration.effective import load
+from eviction.configuration.effective import NEEDS_RESTART, load
 from eviction.configuration.kubelet import EVICTION_MAPS
 from eviction.configuration.models import name_in_file, read_as, setting
 from eviction.configuration.strict_yaml import (
@@ -322,8 +322,13 @@ class NodeSpec(FilesystemSpec):
         thresholds that are not named are switched off in the kubelet's way, with 0%."""
         maps: dict[str, dict[str, str]] = self.model_dump(by_alias=True, include={*EVICTION_MAPS})
         hard = {**{str(signal): "0%" for signal in KUBELET_EVICTION_HARD}, **self.eviction_hard}
-        calm = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
-        return {**calm, **self.other_fields, **maps, "evictionHard": hard}
+        return {
+            "imageGCHighThresholdPercent": 100,
+            "holdOffAfterStart": "0s",
+            **self.other_fields,
+            **maps,
+            "evictionHard": hard,
+        }
 
     def tables(self, path_of: Callable[[str], str]) -> Json:
         """`filesystems` and `reclaimFunctions` of the configuration. `path_of` gives the path of a
@@ -355,8 +360,7 @@ class NodeSpec(FilesystemSpec):
         """The name of the filesystem that a role is on."""
         if role in self.own:
             return role
-        on_imagefs = role in ON_IMAGEFS[self.layout]
-        return FilesystemRole.IMAGEFS if on_imagefs else FilesystemRole.NODEFS
+        return FilesystemRole.IMAGEFS if role in ON_IMAGEFS[self.layout] else FilesystemRole.NODEFS
 
 
 Grows = Literal[
@@ -556,40 +560,21 @@ class Scenario(Part):
 
 
 # Fields that `configuration` of a scenario may not have: the drill sets them, since it makes the
-# node, or they have a field of their own under `node`.
-NOT_IN_A_SCENARIO = frozenset(
-    {
-        "apiVersion",
-        "kind",
-        "kubeletConfig",
-        "kubeletConfigDir",
-        "rootDirectory",
-        "podLogsDir",
-        "containerLogsDir",
-        "containerRuntimeEndpoint",
-        "imageServiceEndpoint",
-        "stateFile",
-        "historyFile",
-        "historySize",
-        "xfsExtentSizeHint",
-        "lockDirectory",
-        "controlSocket",
-        "metricsAddress",
-        "kubeletEndpoint",
-        "kubeletTokenFile",
-        "kubeletCertificateFile",
-        "kubeletKeyFile",
-        "kubeletCAFile",
-        "kubeletServerName",
-        "kubeletInsecureSkipVerify",
-        "kubernetesEvents",
-        "kubeconfig",
-        "nodeName",
-        "filesystems",
-        "reclaimFunctions",
-        *map(name_in_file, EVICTION_MAPS),
-    }
-)
+# node and its kubelet, or they have a field of their own under `node`.
+NOT_IN_A_SCENARIO = {
+    "apiVersion",
+    "kind",
+    *map(name_in_file, EVICTION_MAPS),
+    "kubeletConfig",
+    "kubeletConfigDir",
+    "kubeletTokenFile",
+    "kubeletCertificateFile",
+    "kubeletKeyFile",
+    "kubeletCAFile",
+    "kubeletServerName",
+    "kubeletInsecureSkipVerify",
+    *NEEDS_RESTART.values(),
+} - {"periodicGC", "holdOffAfterStart", "kubeletHealthzEndpoint"}
 
 
 def library() -> dict[str, str]:
@@ -604,8 +589,14 @@ def find_scenario(name: str) -> Scenario:
     """
     known = library()
     if name not in known and os.sep not in name and not name.endswith((".yaml", ".yml")):
-        otherwise = "`reclaimd drill --list` shows all; paths of files are allowed"
-        raise ScenarioError(unknown("scenario", name, known, otherwise=otherwise))
+        raise ScenarioError(
+            unknown(
+                "scenario",
+                name,
+                known,
+                otherwise="`reclaimd drill --list` shows all; paths of files are allowed",
+            )
+        )
     return read_scenario(known.get(name, name))
 
 
@@ -642,7 +633,6 @@ def _contradictions(scenario: Scenario) -> Iterator[Problem]:
     node = scenario.node
     pressures = scenario.pressures
     yield from _of_node(node)
-    yield from _of_configuration(node)
     for number, pressure in enumerate(pressures):
         yield from _of_pressure(f"pressure.{number}", pressure, node)
     yield "pressure.0.beside", pressures[0].beside, "there is no pressure before it"
@@ -650,28 +640,37 @@ def _contradictions(scenario: Scenario) -> Iterator[Problem]:
         yield from _of_fault(f"faults.{number}", fault)
     allowed = ", ".join(node.signals)
     for name in scenario.expect.lowest:
-        unknown_one = f"unknown signal {name!r}; allowed are {allowed}"
-        yield "expect.lowest", name not in node.signals, unknown_one
+        yield (
+            "expect.lowest",
+            name not in node.signals,
+            f"unknown signal {name!r}; allowed are {allowed}",
+        )
 
 
 def _of_node(node: NodeSpec) -> Iterator[Problem]:
     wrong = (node.layout is FsLayout.SINGLE) is (node.imagefs is not None)
-    which = "the layouts dedicated and split need one, the layout single has none of its own"
-    yield "node.imagefs", wrong, which
+    yield (
+        "node.imagefs",
+        wrong,
+        "the layouts dedicated and split need one, the layout single has none of its own",
+    )
     images = [name for image in node.images for name in image.names]
     yield _twice("node.images", images)
     yield _twice("node.pods", [name for pod in node.pods for name in pod.names])
     for pod in node.pods:
-        absent = f"{pod.name}: the image {quoted(pod.image)} is not among node.images"
-        yield "node.pods", pod.image not in images, absent
-
-
-def _of_configuration(node: NodeSpec) -> Iterator[Problem]:
+        yield (
+            "node.pods",
+            pod.image not in images,
+            f"{pod.name}: the image {quoted(pod.image)} is not among node.images",
+        )
     for name in node.other_fields:
         problem = "is not allowed here: the drill sets it, or it has a field of its own under node"
         yield f"node.configuration.{name}", name in NOT_IN_A_SCENARIO, problem
-    none = not node.eviction_hard and not node.eviction_soft
-    yield "node.evictionHard", none, "at least one threshold is needed, here or in evictionSoft"
+    yield (
+        "node.evictionHard",
+        not node.eviction_hard and not node.eviction_soft,
+        "at least one threshold is needed, here or in evictionSoft",
+    )
     tables = node.tables(lambda name: f"/{name}")
     try:
         load(None, {}, {**node.configuration, **tables, "kubeletConfig": ""})
@@ -709,11 +708,17 @@ def _of_pressure(field: str, pressure: Pressure, node: NodeSpec) -> Iterator[Pro
     for name, kinds in OF_WHAT_GROWS.items():
         written = f"{field}.{Pressure.model_fields[name].alias}"
         yield written, name in given and grows not in kinds, f"is not allowed if grows is {grows}"
-        missing = name in ("pod", "image") and name not in given and grows in kinds
-        yield written, missing, f"is missing if grows is {grows}"
+        yield (
+            written,
+            name in ("pod", "image") and name not in given and grows in kinds,
+            f"is missing if grows is {grows}",
+        )
     roles = (*KUBELET_ROLES, *node.own)
-    one_of = f"must be one of {', '.join(roles)}, but it was {quoted(pressure.where)}"
-    yield f"{field}.where", pressure.where not in roles, one_of
+    yield (
+        f"{field}.where",
+        pressure.where not in roles,
+        f"must be one of {', '.join(roles)}, but it was {quoted(pressure.where)}",
+    )
     kept = grows in ("writable", "pull") and not pressure.remains
     must_be = (
         f"must be true if grows is {grows}: the files of containers and images that were pulled are"
@@ -721,16 +726,27 @@ def _of_pressure(field: str, pressure: Pressure, node: NodeSpec) -> Iterator[Pro
     )
     yield f"{field}.remains", kept, must_be
     state = {name: spec.state for spec in node.pods for name in spec.names}.get(pod)
-    absent = f"the pod {quoted(pod)} is not among node.pods"
-    yield f"{field}.pod", "pod" in given and state is None, absent
-    still = state not in GROWS_WHILE.get(grows, (state,))
-    yield f"{field}.pod", still, f"{pod} is {state}, so its {grows} does not grow"
+    yield (
+        f"{field}.pod",
+        "pod" in given and state is None,
+        f"the pod {quoted(pod)} is not among node.pods",
+    )
+    yield (
+        f"{field}.pod",
+        state not in GROWS_WHILE.get(grows, (state,)),
+        f"{pod} is {state}, so its {grows} does not grow",
+    )
     endless = pressure.limit is None and pressure.for_seconds is None and grows != "pull"
-    allowed = f"is missing; allowed are a quantity, full, or a time in {field}.for"
-    yield f"{field}.amount", endless, allowed
+    yield (
+        f"{field}.amount",
+        endless,
+        f"is missing; allowed are a quantity, full, or a time in {field}.for",
+    )
     if pressure.image is not None:
-        images = [name for spec in (*node.images, pressure.image) for name in spec.names]
-        yield _twice(f"{field}.image", images)
+        yield _twice(
+            f"{field}.image",
+            [name for spec in (*node.images, pressure.image) for name in spec.names],
+        )
 
 
 def _of_fault(field: str, fault: Fault) -> Iterator[Problem]:
@@ -739,9 +755,18 @@ def _of_fault(field: str, fault: Fault) -> Iterator[Problem]:
         ("method", fault.method, action not in ("restart", "away")),
         ("by", fault.by_seconds, action == "delay"),
     ):
-        excess = value is not None and not needed
-        yield f"{field}.{name}", excess, f"is not allowed with the action {action}"
-        missing = value is None and needed
-        yield f"{field}.{name}", missing, f"is missing; the action {action} needs it"
-    endless = fault.lasts_seconds is None and action == "away"
-    yield f"{field}.lasts", endless, "is missing; the action away needs it"
+        yield (
+            f"{field}.{name}",
+            value is not None and not needed,
+            f"is not allowed with the action {action}",
+        )
+        yield (
+            f"{field}.{name}",
+            value is None and needed,
+            f"is missing; the action {action} needs it",
+        )
+    yield (
+        f"{field}.lasts",
+        fault.lasts_seconds is None and action == "away",
+        "is missing; the action away needs it",
+    )

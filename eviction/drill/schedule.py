@@ -292,15 +292,17 @@ class Files(Grower):
         if not self.remains:
             # a process group of its own, so that Ctrl-C on the terminal reaches only the drill
             command = [sys.executable, "-I", "-S", "-c", REMOVES, path]
-            remover = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)
-            self._held.callback(remover.communicate)
+            self._held.callback(
+                subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0).communicate
+            )
         self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         self._held.callback(os.close, self._directory)
         self._content = os.urandom(self.file_bytes)
 
     def _grow(self, _: int) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        made = os.open(f"f{self.written}", flags, 0o600, dir_fd=self._directory)
+        made = os.open(
+            f"f{self.written}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._directory
+        )
         with open(made, "wb", buffering=0) as file:
             file.write(self._content)
         return 1

@@ -19,8 +19,6 @@ from reclaim.types import FREES
 from signals.types import FilesystemRole, Signal, SignalObservations, in_order
 
 SMALLEST_MARK_BYTES = 1 << 20  # less is gone before anything can be removed
-NAME_IT = 'name its file with kubeletConfig ("": there is none)'
-NO_THRESHOLD = "no disk signal has a threshold, so nothing is ever reclaimed: set evictionHard"
 
 
 class Severity(StrEnum):
@@ -53,7 +51,7 @@ problem, risk, note = (partial(Finding, level=level) for level in Severity)
 def configuration_warnings(configuration: Configuration) -> Iterator[str]:
     """Warnings that depend on the configuration alone, the worst first."""
     if has_no_threshold(configuration.thresholds):
-        yield NO_THRESHOLD
+        yield "no disk signal has a threshold, so nothing is ever reclaimed: set evictionHard"
     yield from map(_in_a_sentence, kubelet_findings(configuration))
     yield from no_effect_sentences(configuration.thresholds)
 
@@ -127,8 +125,7 @@ def has_no_threshold(thresholds: Thresholds) -> bool:
     """Whether none of them can take effect: those of containerfs never do, as the kubelet
     derives them from others.
     """
-    filesystems = {threshold.signal.filesystem for threshold in thresholds}
-    return filesystems <= {FilesystemRole.CONTAINERFS}
+    return {threshold.signal.filesystem for threshold in thresholds} <= {FilesystemRole.CONTAINERFS}
 
 
 def kubelet_findings(configuration: Configuration) -> Iterator[Finding]:
@@ -142,7 +139,12 @@ def kubelet_findings(configuration: Configuration) -> Iterator[Finding]:
     elif not any(origin.startswith(KUBELETS_DEFAULTS.name) for origin in origins):
         return
     if remark:
-        yield risk("kubelet-config", assumed, remark, remedy=NAME_IT)
+        yield risk(
+            "kubelet-config",
+            assumed,
+            remark,
+            remedy='name its file with kubeletConfig ("": there is none)',
+        )
     if kubelet is None:
         return
     version = configuration.kubelet_version

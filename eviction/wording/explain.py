@@ -455,8 +455,10 @@ def needed_in_words(needed: int, step_bytes: int = 0) -> str:
 
 def promised_in_words(signal: str, promised: int) -> str:
     """What btrfs has promised."""
-    what = "of what is used are promised to files by btrfs and not shown by statvfs"
-    return f"{signal}: {format_bytes(promised)} {what}"
+    return (
+        f"{signal}: {format_bytes(promised)} of what is used are promised to files by btrfs and"
+        " not shown by statvfs"
+    )
 
 
 def table(rows: Iterable[Sequence[str]], width: int | None = None) -> list[str]:
@@ -545,8 +547,11 @@ def signals_table(
             shown = f"{threshold.text()} = {amount(signal, mark)}"
             state = "clear"
             if threshold in met:
-                coming = is_coming(threshold, observations.signals)
-                state = "PRESSURE IS COMING" if coming else "UNDER PRESSURE"
+                state = (
+                    "PRESSURE IS COMING"
+                    if is_coming(threshold, observations.signals)
+                    else "UNDER PRESSURE"
+                )
             state = "stale" if observation.stale else _state(threshold, state)
             rows.append([*seen, shown, amount(signal, available - mark), state, place])
     roles = [*observations.filesystems, *(each.role for each in observations.unavailable)]

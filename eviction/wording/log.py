@@ -115,8 +115,9 @@ class Log:
         time = timestamp(self.wall())
         word = level.name.lower()
         if self.as_json:
-            document = {"time": time, "level": word, "message": sentence, **fields}
-            line = json.dumps(document, default=str)
+            line = json.dumps(
+                {"time": time, "level": word, "message": sentence, **fields}, default=str
+            )
         else:
             line = escaped(sentence) + "".join(_unsaid(sentence, fields))
             if not self.journal:

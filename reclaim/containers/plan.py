@@ -31,7 +31,6 @@ from typing import NamedTuple
 
 from reclaim.evidence.states import SETTLE_SECONDS, PodStates
 from reclaim.pod_logs.names import (
-    FileIdentity,
     container_id_of_symlink,
     is_cut,
     printable,
@@ -41,6 +40,7 @@ from reclaim.types import (
     Action,
     Container,
     ContainerState,
+    FileIdentity,
     Kind,
     Listing,
     Plan,
@@ -215,8 +215,9 @@ class _Judge(NamedTuple):
         wait: float | None = None,
     ) -> Verdict:
         """It stays; `wait`: for how many seconds, if its age alone keeps it."""
-        verdict = self.removes(part, reason)
-        return verdict._replace(action=Action.KEEP, rule=rule, eligible_in_seconds=wait)
+        return self.removes(part, reason)._replace(
+            action=Action.KEEP, rule=rule, eligible_in_seconds=wait
+        )
 
     def removes(
         self, part: Container | PodSandbox, reason: Reason, superseded_by: str = ""
@@ -275,7 +276,7 @@ class _EvictUnit(NamedTuple):
 def _plan_containers(listing: Listing, judge: _Judge) -> Plan:
     """One walk through the steps, with or without the guards."""
     kept: list[Verdict] = []
-    by_unit: dict[tuple[str, str], list[Container]] = defaultdict(list)
+    by_unit = defaultdict[tuple[str, str], list[Container]](list)
     for container in listing.containers:
         not_dead = _why_not_dead(container, guarded=judge.guarded)
         if not_dead is None:
@@ -468,8 +469,10 @@ def plan_log_symlinks(
     """
 
     def verdict_on(link: LogEntry) -> Verdict:
-        answer = answers.get(container_id_of_symlink(link.name))
-        verdict = link.verdict(Kind.LOG_SYMLINK, *judge_link(link, answer, guarded=guarded))
+        verdict = link.verdict(
+            Kind.LOG_SYMLINK,
+            *judge_link(link, answers.get(container_id_of_symlink(link.name)), guarded=guarded),
+        )
         return verdict._replace(pod_uid=link.pod_uid)
 
     return Plan.of(map(verdict_on, sorted(links, key=lambda link: link.name)))

@@ -73,7 +73,7 @@ class Channel:
         self._lock = threading.Lock()
         # unconnected ones first, the most recently used one last
         self._free: list[_Connection] = []
-        self._busy: set[_Connection] = set()
+        self._busy = set[_Connection]()
         self._prepared = 0
         self._closed = False
         self.connections_made = 0
@@ -194,13 +194,14 @@ class _Connection:
 
     def connect(self, path: str, ends: float, connect_seconds: float) -> None:
         """Connects and waits for SETTINGS. Raises CallError: UNAVAILABLE, DEADLINE_EXCEEDED."""
-        patience = time.monotonic() + connect_seconds
-        until = min(ends, patience)
+        until = min(ends, time.monotonic() + connect_seconds)
         try:
             # Python's own timeout makes the socket non-blocking, and connect(2) on such a socket
             # fails at once if the backlog is full. The kernel's send timeout (unix(7)) waits for a
             # runtime that is slow to accept.
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_left(until)))
+            seconds, part = divmod(_left(until), 1.0)
+            timeval = struct.pack("@ll", int(seconds), max(int(part * 1_000_000), 1))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
             self._socket.connect(path)
             self._socket.setblocking(False)
             while not self._http2.greeted:
@@ -208,11 +209,11 @@ class _Connection:
         except (TimeoutError, BlockingIOError) as error:
             if until == ends:
                 raise CallError(Code.DEADLINE_EXCEEDED, _TOO_LATE) from error
-            details = (
+            raise CallError(
+                Code.UNAVAILABLE,
                 "the server did not accept the connection and send SETTINGS within"
-                f" {connect_seconds:g} s"
-            )
-            raise CallError(Code.UNAVAILABLE, details) from error
+                f" {connect_seconds:g} s",
+            ) from error
         except (OSError, H2Error) as error:
             raise CallError(Code.UNAVAILABLE, _words(error)) from error
         self._ready = True
@@ -308,12 +309,6 @@ def _left(ends: float) -> float:
     return left
 
 
-def _timeval(seconds: float) -> bytes:
-    """The kernel's `struct timeval`."""
-    whole, part = divmod(int(seconds * 1_000_000), 1_000_000)
-    return struct.pack("@ll", whole, max(part, 1))
-
-
 def _words(error: Exception) -> str:
     # closed before the whole request was read
     if isinstance(error, (ConnectionResetError, BrokenPipeError)):
@@ -404,7 +399,6 @@ class Http2Client:
         """True once the server has sent its SETTINGS: it speaks HTTP/2."""
         self.leaving = False
         """True if no further call can be made on this connection."""
-        self.messages: list[bytearray] = []
         self.ended: CallError | None = None
         """The status with which the call ended, including OK; None while it is in progress."""
         self._in = bytearray()
@@ -412,26 +406,39 @@ class Http2Client:
         self._stream = 0
         self._request = b""  # the part that has not been sent yet
         self._request_bytes = 0
-        self._reader = _MessageReader()
-        self._fields: dict[bytes, bytes] = {}
         # since the call began: bytes of all frames, plus `_BYTES_A_FRAME` for each
         self._received = 0
         self._answer_bytes = 0
 
     def ask(self, method: str, message: bytes, timeout_seconds: float) -> None:
-        """Starts a call, after the last one has ended.
+        """Starts a call, after the last one has ended. `timeout_seconds`: sent to the server as its
+        deadline, unless it is NEVER.
 
         Raises H2Error if the server allows no further stream.
         """
-        self.messages = []
+        self.messages: list[bytearray] = []
         self.ended = None
         self._reader = _MessageReader()
-        self._fields = {}
+        self._fields: dict[bytes, bytes] = {}
         self._received = self._answer_bytes = 0
         self._request = _PREFIX.pack(False, len(message)) + message
         self._request_bytes = len(self._request)
         self._stream = self._h2.get_next_available_stream_id()
-        self._h2.send_headers(self._stream, _request_headers(method, timeout_seconds))
+        fields = [
+            (b":method", b"POST"),
+            (b":scheme", b"http"),
+            (b":path", method.encode()),
+            (b":authority", b"localhost"),
+            (b"te", b"trailers"),
+            (b"content-type", b"application/grpc"),
+            (b"user-agent", b"reclaimd"),
+        ]
+        if timeout_seconds != NEVER:
+            milliseconds = min(math.ceil(timeout_seconds * 1000), _LONGEST_TIMEOUT)
+            fields.append((b"grpc-timeout", b"%dm" % milliseconds))
+        if method.startswith(_OF_CONTAINERD):
+            fields.append(_NAMESPACE)
+        self._h2.send_headers(self._stream, fields)
         self._send_request()
         self.leaving = self.leaving or self._stream >= 2 * _CALLS - 1
         self.out += self._h2.data_to_send()
@@ -454,7 +461,18 @@ class Http2Client:
     def _receive(self, data: bytes) -> None:
         self._in += data
         for kind, frame in self._whole_frames():
-            self._count(kind, frame)
+            if kind == _SETTINGS:
+                self._settings_bytes += len(frame) - _FRAME_BYTES
+                if self._settings_bytes > SETTINGS_BYTES:
+                    raise ProtocolBroken(
+                        f"settings of {self._settings_bytes} bytes, {SETTINGS_BYTES} are allowed"
+                    )
+            self._received += len(frame) + _BYTES_A_FRAME
+            if self._received > SPARE_BYTES + _SPARE_SHARE * self._answer_bytes:
+                raise ProtocolBroken(
+                    f"the server sends without end: {self._received} bytes, {self._answer_bytes} of"
+                    " them an answer"
+                )
             # h2 never sees it: it would close the connection at once, though the call may end first
             # (https://github.com/python-hyper/h2/issues/1181)
             if kind == _GOAWAY:
@@ -491,20 +509,6 @@ class Http2Client:
                 yield kind, frame
         finally:
             del have[:place]
-
-    def _count(self, kind: int, frame: bytes) -> None:
-        if kind == _SETTINGS:
-            self._settings_bytes += len(frame) - _FRAME_BYTES
-            if self._settings_bytes > SETTINGS_BYTES:
-                raise ProtocolBroken(
-                    f"settings of {self._settings_bytes} bytes, {SETTINGS_BYTES} are allowed"
-                )
-        self._received += len(frame) + _BYTES_A_FRAME
-        if self._received > SPARE_BYTES + _SPARE_SHARE * self._answer_bytes:
-            raise ProtocolBroken(
-                f"the server sends without end: {self._received} bytes, {self._answer_bytes} of"
-                " them an answer"
-            )
 
     def _take(self, event: Event) -> None:
         """Handles the events that h2 does not answer by itself; ignores interim responses and late
@@ -579,26 +583,6 @@ class Http2Client:
         self._request = b""
 
 
-def _request_headers(method: str, timeout_seconds: float) -> list[tuple[bytes, bytes]]:
-    """The header fields of a call. `timeout_seconds`: sent to the server as its deadline, unless
-    it is NEVER."""
-    fields = [
-        (b":method", b"POST"),
-        (b":scheme", b"http"),
-        (b":path", method.encode()),
-        (b":authority", b"localhost"),
-        (b"te", b"trailers"),
-        (b"content-type", b"application/grpc"),
-        (b"user-agent", b"reclaimd"),
-    ]
-    if timeout_seconds != NEVER:
-        milliseconds = min(math.ceil(timeout_seconds * 1000), _LONGEST_TIMEOUT)
-        fields.append((b"grpc-timeout", b"%dm" % milliseconds))
-    if method.startswith(_OF_CONTAINERD):
-        fields.append(_NAMESPACE)
-    return fields
-
-
 class _MessageReader:
     """Splits the bytes of one stream into messages. Holds at most one message of
     LARGEST_MESSAGE_BYTES and one frame.
@@ -630,10 +614,10 @@ class _MessageReader:
                         Code.INTERNAL, "the answer is compressed, which is not supported"
                     )
                 if self._size > LARGEST_MESSAGE_BYTES:
-                    details = (
-                        f"a message of {self._size} bytes, {LARGEST_MESSAGE_BYTES} are allowed"
+                    raise CallError(
+                        Code.RESOURCE_EXHAUSTED,
+                        f"a message of {self._size} bytes, {LARGEST_MESSAGE_BYTES} are allowed",
                     )
-                    raise CallError(Code.RESOURCE_EXHAUSTED, details)
                 del self._bytes[: _PREFIX.size]
             else:
                 message = self._bytes
@@ -655,5 +639,7 @@ def _status_of(fields: Mapping[bytes, bytes]) -> CallError:
         return CallError(
             code, f"an answer without grpc-status, HTTP status {status.decode(errors='replace')}"
         )
-    details = unquote(fields.get(b"grpc-message", b""), errors="replace")
-    return CallError(_CODES.get(number, Code.UNKNOWN), details)
+    return CallError(
+        _CODES.get(number, Code.UNKNOWN),
+        unquote(fields.get(b"grpc-message", b""), errors="replace"),
+    )

@@ -44,18 +44,18 @@ from reclaim.types import (
     AnsweredLate,
     AnsweredWithError,
     ConnectionLost,
-    Container,
+    Containers,
     ContainerStatus,
     Image,
     ImageFsInfo,
     Images,
-    PodSandbox,
     PodSandboxStatus,
     ReclaimError,
     RemovalFailed,
     RequestRefused,
     RuntimeUnavailable,
     RuntimeVersion,
+    Sandboxes,
 )
 
 READ_DEADLINE_SECONDS = 10.0
@@ -193,18 +193,25 @@ class CriClient:
         answer = self._read(pb.StatusRequest(verbose=True), pb.StatusResponse)
         return text_in_json(answer.info, "config", "sandboxImage")
 
-    def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> tuple[Container, ...]:
+    def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> Containers:
         """All containers, or only those of one sandbox (by its full id) or one pod."""
         labels = {UID_LABEL: pod_uid} if pod_uid else {}
-        wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id, label_selector=labels)
-        request = pb.ListContainersRequest(filter=wanted)
-        listed = self._list(request, "StreamContainers", pb.Container)
-        return each_once(map(container_of, listed), "a container")
+        request = pb.ListContainersRequest(
+            filter=pb.ContainerFilter(pod_sandbox_id=sandbox_id, label_selector=labels)
+        )
+        return each_once(
+            map(container_of, self._list(request, "StreamContainers", pb.Container)), "a container"
+        )
 
-    def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
+    def list_pod_sandboxes(self) -> Sandboxes:
         """All sandboxes."""
-        listed = self._list(pb.ListPodSandboxRequest(), "StreamPodSandboxes", pb.PodSandbox)
-        return each_once(map(sandbox_of, listed), "a sandbox")
+        return each_once(
+            map(
+                sandbox_of,
+                self._list(pb.ListPodSandboxRequest(), "StreamPodSandboxes", pb.PodSandbox),
+            ),
+            "a sandbox",
+        )
 
     def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
         """The sandbox as it is now; None if NOT_FOUND, or if the answer is about another."""
@@ -252,8 +259,11 @@ class CriClient:
     def writable_layers(self) -> dict[str, int]:
         """Bytes of writable layers by container id, from ListContainerStats."""
         answer = self._read(pb.ListContainerStatsRequest(), pb.ListContainerStatsResponse)
-        known = (stats for stats in answer.stats if stats.writable_layer.HasField("used_bytes"))
-        return {stats.attributes.id: stats.writable_layer.used_bytes.value for stats in known}
+        return {
+            stats.attributes.id: stats.writable_layer.used_bytes.value
+            for stats in answer.stats
+            if stats.writable_layer.HasField("used_bytes")
+        }
 
     # ---- ImageService
 
@@ -309,19 +319,18 @@ class CriClient:
             failed = error.code is not Code.NOT_FOUND
             raise
         finally:
-            self.on_call(_short(method), time.monotonic() - began, failed)
+            self.on_call(method, time.monotonic() - began, failed)
 
-    def _call(self, method: str, request: Message, deadline: float) -> bytearray:
+    def _call(self, request: Message, deadline: float) -> bytearray:
         """The message that answers one call. Raises CallError."""
-        with self._observed(method):
-            return self._channel(method).unary(method, request.SerializeToString(), deadline)
+        with self._observed(_method(request)):
+            path = _path(_method(request))
+            return self._channel(path).unary(path, request.SerializeToString(), deadline)
 
     def _read(self, request: Message, answer_type: type[Answer]) -> Answer:
         answer = self._find(request, answer_type)
         if answer is None:
-            raise AnsweredWithError(
-                f"{self.endpoint}: {_short(_method(request))} answered NOT_FOUND"
-            )
+            raise AnsweredWithError(f"{self.endpoint}: {_method(request)} answered NOT_FOUND")
         return answer
 
     def _find(
@@ -331,43 +340,38 @@ class CriClient:
 
         `within_seconds`: a shorter deadline than that of other reads.
         """
-        method = _method(request)
         try:
-            return parsed(
-                answer_type, self._call(method, request, min(self._deadline, within_seconds))
-            )
+            return parsed(answer_type, self._call(request, min(self._deadline, within_seconds)))
         except CallError as error:
             if error.code is Code.NOT_FOUND:
                 return None
-            raise self._unavailable(method, error) from error
+            raise self._unavailable(request, error) from error
 
     def _list(self, request: Message, stream: str, entry_type: type[Answer]) -> Iterator[Answer]:
         """The entries of a complete list, one at a time. Raises RuntimeUnavailable, also during the
         iteration: a list that was not read to its end is not a list. `stream`: the variant of the
         call for lists that are too large."""
-        method = _method(request)
         try:
-            for message in self._messages_of_list(method, stream, request):
+            for message in self._messages_of_list(request, stream):
                 for entry in entries(message):
                     yield parsed(entry_type, entry)
         except CallError as error:
-            raise self._unavailable(method, error) from error
+            raise self._unavailable(request, error) from error
 
-    def _messages_of_list(self, method: str, stream: str, request: Message) -> Iterator[bytearray]:
+    def _messages_of_list(self, request: Message, stream: str) -> Iterator[bytearray]:
         """One message with the whole list; if that is too large, a stream of many.
 
         Raises CallError.
         """
         try:
-            yield self._call(method, request, self._deadline)
+            yield self._call(request, self._deadline)
         except CallError as too_large:
             if too_large.code is not Code.RESOURCE_EXHAUSTED:
                 raise
-            name = method.replace(_short(method), stream)
-            content = request.SerializeToString()
+            path, content = _path(stream), request.SerializeToString()
             try:
-                with self._observed(name):
-                    yield from self._channel(method).stream(name, content, self._deadline)
+                with self._observed(stream):
+                    yield from self._channel(path).stream(path, content, self._deadline)
             except CallError as error:
                 if error.code is Code.UNIMPLEMENTED:
                     raise too_large from error
@@ -375,17 +379,16 @@ class CriClient:
 
     def _remove(self, request: Message, deadline: float = NEVER) -> bool:
         """The answer is not read: the runtime is asked whether the object still exists."""
-        method = _method(request)
         try:
-            self._call(method, request, deadline)
+            self._call(request, deadline)
         except CallError as error:
             if error.code is Code.NOT_FOUND:
                 return False
-            raise RemovalFailed(_sentence(method, error)) from error
+            raise RemovalFailed(_sentence(request, error)) from error
         return True
 
-    def _unavailable(self, method: str, error: CallError) -> RuntimeUnavailable:
-        words = f"{self.endpoint}: {_sentence(method, error)}"
+    def _unavailable(self, request: Message, error: CallError) -> RuntimeUnavailable:
+        words = f"{self.endpoint}: {_sentence(request, error)}"
         if error.code in OF_THE_RUNTIME:
             return SILENT.get(error.code, RuntimeUnavailable)(words)
         if error.code in (Code.UNKNOWN, Code.INVALID_ARGUMENT):
@@ -393,17 +396,17 @@ class CriClient:
         return AnsweredWithError(words)
 
 
-def _sentence(method: str, error: CallError) -> str:
+def _sentence(request: Message, error: CallError) -> str:
     no_cri = "the server at this socket does not speak CRI v1"
     details = no_cri if error.code is Code.UNIMPLEMENTED else error.details[:LONGEST_DETAILS]
-    return f"{_short(method)} failed with {error.code.name}: {details}"
+    return f"{_method(request)} failed with {error.code.name}: {details}"
 
 
 def _method(request: Message) -> str:
     """The method that takes this request: CRI names its messages after its calls."""
-    name = request.DESCRIPTOR.name.removesuffix("Request")
-    return f"{IMAGE_SERVICE if 'Image' in name else RUNTIME_SERVICE}{name}"
+    return request.DESCRIPTOR.name.removesuffix("Request")
 
 
-def _short(method: str) -> str:
-    return method.rpartition("/")[2]
+def _path(method: str) -> str:
+    """The method with its service: those of ImageService have the word in their names."""
+    return f"{IMAGE_SERVICE if 'Image' in method else RUNTIME_SERVICE}{method}"

@@ -64,10 +64,9 @@ def stored_layers(imagefs: str) -> Layers | None:
     if not imagefs.endswith(IMAGES):
         return None
     try:
-        listed = listed_in(f"{imagefs.removesuffix(IMAGES)}{LAYERS}/layers.json")
         layers = {
             each["id"]: (each.get("parent", ""), max(int(each.get("diff-size", 0)), 0))
-            for each in listed
+            for each in listed_in(f"{imagefs.removesuffix(IMAGES)}{LAYERS}/layers.json")
         }
         images = listed_in(f"{imagefs}/images.json")
         below = {layer: [parent] for layer, (parent, _) in layers.items()}

@@ -12,7 +12,6 @@ Source of the encoding: https://protobuf.dev/programming-guides/encoding/
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from sys import intern
-from typing import TypeVar
 
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.status import CallError, Code
@@ -21,13 +20,12 @@ from reclaim.types import (
     ContainerState,
     ContainerStatus,
     Image,
+    Listed,
     PodSandbox,
     PodSandboxState,
     PodSandboxStatus,
     RuntimeUnavailable,
 )
-
-Listed = TypeVar("Listed", Container, PodSandbox)
 
 UID_LABEL = "io.kubernetes.pod.uid"
 POD_NAME_LABEL = "io.kubernetes.pod.name"
@@ -137,7 +135,7 @@ def each_once(listed: Iterable[Listed], what: str) -> tuple[Listed, ...]:
 
 def container_of(item: pb.Container) -> Container:
     """A listed container. Raises RuntimeUnavailable if it has no id."""
-    references = (item.image_id, item.image_ref, item.image.image, item.image.user_specified_image)
+    image = item.image
     # Thousands of containers share a few pods and images: sharing the strings halves
     # the memory of a long list.
     return Container(
@@ -150,15 +148,15 @@ def container_of(item: pb.Container) -> Container:
         pod_namespace=intern(item.labels.get(POD_NAMESPACE_LABEL, "")),
         sandbox_id=intern(item.pod_sandbox_id),
         attempt=item.metadata.attempt,
-        image_references=tuple(
-            dict.fromkeys(intern(reference) for reference in references if reference)
+        image_references=_references(
+            item.image_id, item.image_ref, image.image, image.user_specified_image
         ),
     )
 
 
-def _image_references(image: pb.ImageSpec) -> tuple[str, ...]:
+def _references(*texts: str) -> tuple[str, ...]:
     """Each string that names an image, once; empty if none does."""
-    return tuple(dict.fromkeys(text for text in (image.image, image.user_specified_image) if text))
+    return tuple(dict.fromkeys(map(intern, filter(None, texts))))
 
 
 def container_status_of(status: pb.ContainerStatus) -> ContainerStatus:
@@ -167,7 +165,9 @@ def container_status_of(status: pb.ContainerStatus) -> ContainerStatus:
         id=status.id,
         state=container_state(status.state),
         image_volumes=tuple(
-            references for mount in status.mounts if (references := _image_references(mount.image))
+            references
+            for mount in status.mounts
+            if (references := _references(mount.image.image, mount.image.user_specified_image))
         ),
         name=status.labels.get(CONTAINER_NAME_LABEL, ""),
         pod_name=status.labels.get(POD_NAME_LABEL, ""),

@@ -45,17 +45,18 @@ from reclaim.types import (
     AnsweredLate,
     AnsweredWithError,
     ConnectionLost,
-    Container,
+    Containers,
     ContainerState,
     Images,
+    ImageVolumes,
     Layers,
     Listing,
-    PodSandbox,
     PodSandboxState,
     RequestRefused,
     Runtime,
     RuntimeUnavailable,
     RuntimeVersion,
+    Sandboxes,
     Verdict,
 )
 from reclaim.workers import Answer, Workers
@@ -66,12 +67,10 @@ STATUSES_SIDE_BY_SIDE = 4  # a busy runtime takes 50 ms for each; more only wait
 RETRY_FOR_SECONDS = 0.5
 ATTEMPTS = 4  # after 50, 100 and 200 ms
 
-_Containers = tuple[PodDirectories | None, tuple[Container, ...]]
+_Containers = tuple[PodDirectories | None, Containers]
 """The directories of pods, None if they cannot be read, and the containers listed after that."""
 GoesOn = Callable[[], bool]
 """Whether the caller still wants the answer."""
-ImageVolumes = tuple[tuple[str, ...], ...]
-"""The images that a container mounts, each with all its references."""
 
 
 class RuntimeReplaced(RuntimeUnavailable):
@@ -186,11 +185,11 @@ class Inventory:
         self._learned = _Learned()
         self._index: tuple[Images, ImageIndex] = ((), ImageIndex(()))
 
-    def containers(self, not_older_than: float) -> tuple[Container, ...]:
+    def containers(self, not_older_than: float) -> Containers:
         """All containers. Raises RuntimeUnavailable."""
         return self._containers.read(not_older_than).answer[1]
 
-    def sandboxes(self, not_older_than: float) -> tuple[PodSandbox, ...]:
+    def sandboxes(self, not_older_than: float) -> Sandboxes:
         """All sandboxes. Raises RuntimeUnavailable."""
         return self._sandboxes.read(not_older_than).answer
 
@@ -227,8 +226,11 @@ class Inventory:
         named = self._named(named_since)
         reading = self._containers.read(not_older_than)
         _, containers = reading.answer
-        volumes = self._image_volumes(containers, self._current_facts())
-        fresh = listing._replace(containers=containers, image_volumes=volumes, named_images=named)
+        fresh = listing._replace(
+            containers=containers,
+            image_volumes=self._image_volumes(containers, self._current_facts()),
+            named_images=named,
+        )
         return self._evidence_of(fresh, reading)
 
     def learn_layers(self, images: Images, goes_on: GoesOn = lambda: True) -> None:
@@ -264,13 +266,12 @@ class Inventory:
         sandboxes = self.sandboxes(after)
         _, containers = reading.answer
         sandbox_images = self._sandbox_image_references(images, sandboxes, facts)
-        volumes = self._image_volumes(containers, facts, goes_on)
         listing = Listing(
             images,
             containers,
             sandboxes,
             sandbox_image_references=sandbox_images,
-            image_volumes=volumes,
+            image_volumes=self._image_volumes(containers, facts, goes_on),
             runtime=str(facts),
             named_images=named,
         )
@@ -329,7 +330,7 @@ class Inventory:
         return learned if learned.facts == facts else _Learned()
 
     def _sandbox_image_references(
-        self, images: Images, sandboxes: tuple[PodSandbox, ...], facts: _RuntimeFacts
+        self, images: Images, sandboxes: Sandboxes, facts: _RuntimeFacts
     ) -> frozenset[str] | None:
         """The configured sandbox image and those that ready sandboxes were made from;
         None if neither is known.
@@ -363,7 +364,7 @@ class Inventory:
 
     def _image_volumes(
         self,
-        containers: tuple[Container, ...],
+        containers: Containers,
         facts: _RuntimeFacts,
         goes_on: GoesOn = lambda: True,
     ) -> dict[str, ImageVolumes]:
@@ -410,8 +411,11 @@ class Inventory:
             self._index = (listing.images, index)
         resolved = dict(listing.resolved)
         usage = images_in_use(listing, index)
-        names = listing.named_images.union(listing.sandbox_image_references or ())
-        unlisted = {reference for reference in names if not index.find(reference)}
+        unlisted = {
+            reference
+            for reference in listing.named_images.union(listing.sandbox_image_references or ())
+            if not index.find(reference)
+        }
         unknown = unlisted.union(usage.unresolved) - resolved.keys()
         for reference in unknown:
             try:
@@ -459,14 +463,13 @@ def retried(read: Callable[[], Answer], sleep: Callable[[float], None] = time.sl
             wait_exponential,
         )
 
-        attempts = Retrying(
+        return Retrying(
             retry=retry_if_exception_type(ConnectionLost),
             stop=stop_before_delay(RETRY_FOR_SECONDS) | stop_after_attempt(ATTEMPTS),
             wait=wait_exponential(multiplier=RETRY_FOR_SECONDS / 10),
             sleep=sleep,
             reraise=True,
-        )
-        return attempts(read)
+        )(read)
 
 
 # ---- evidence

@@ -19,7 +19,7 @@ from reclaim.evidence.states import (
     Why,
     distrust,
 )
-from reclaim.trust import directory_at
+from reclaim.trust import directory_at, identity_of
 from reclaim.types import ReclaimError
 from reclaim.workers import Answer, ReadingsInTime
 from signals.quantity import reason_of
@@ -79,7 +79,7 @@ class KubeletDirectories:
             directory_at(self._root, os.O_PATH) as root,
             directory_at("pods", above=root) as pods,
         ):
-            yield pods, RootIdentity(_identity(root), _identity(pods))
+            yield pods, RootIdentity(identity_of(os.fstat(root)), identity_of(os.fstat(pods)))
 
 
 def _containers(pods: int, uid: str) -> Mapping[str, float]:
@@ -108,8 +108,3 @@ def _entries(directory: int) -> dict[str, os.stat_result]:
             with suppress(FileNotFoundError):
                 statuses[entry.name] = entry.stat(follow_symlinks=False)
     return statuses
-
-
-def _identity(descriptor: int) -> tuple[int, int]:
-    status = os.fstat(descriptor)
-    return status.st_dev, status.st_ino

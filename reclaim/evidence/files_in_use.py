@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from reclaim.types import ReclaimError
+from reclaim.trust import identity_of
+from reclaim.types import FileIdentity, ReclaimError
 from signals.mounts import Mount, mount_holding, read_mounts
 from signals.open_files import PROC, open_files, processes
 
@@ -30,8 +31,8 @@ class FilesInUse(NamedTuple):
     """`files`: by `st_dev` and inode; `mapped`: and those mapped or locked, by the device of their
     filesystem, which on btrfs is not their `st_dev`, and inode."""
 
-    files: frozenset[tuple[int, int]]
-    mapped: frozenset[tuple[int, int]]
+    files: frozenset[FileIdentity]
+    mapped: frozenset[FileIdentity]
 
     def has(self, status: os.stat_result, device: int) -> bool:
         """Whether a process uses this file or directory of the filesystem that is this device."""
@@ -42,20 +43,20 @@ class FilesInUse(NamedTuple):
 def files_in_use(runtime_path: str) -> FilesInUse:
     """Those of all processes, without the descriptors of this one. `runtime_path`: of the runtime's
     socket; empty: there is none. Raises ReclaimError if that cannot be known."""
-    files: set[tuple[int, int]] = set()
-    mapped: set[tuple[int, int]] = set()
+    files = set[FileIdentity]()
+    mapped = set[FileIdentity]()
     try:
         if not _sees_all(runtime_path):
             raise ReclaimError(f"{NOT_KNOWN}: not all processes are seen here (hostPID, hidepid)")
         for pid in processes():
             with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
                 if pid != os.getpid():
-                    found = open_files(pid, raised=OSError)
-                    files.update((status.st_dev, status.st_ino) for _, status in found)
+                    files.update(
+                        identity_of(status) for _, status in open_files(pid, raised=OSError)
+                    )
                 for link in ITS_DIRECTORIES:
                     with suppress(FileNotFoundError):  # a kernel thread has none
-                        status = os.stat(f"{PROC}/{pid}/{link}")
-                        files.add((status.st_dev, status.st_ino))
+                        files.add(identity_of(os.stat(f"{PROC}/{pid}/{link}")))
                 with open(f"{PROC}/{pid}/maps", "rb") as maps:
                     for fields in map(bytes.split, maps):
                         mapped.add(_file(fields[3], fields[4]))
@@ -67,7 +68,7 @@ def files_in_use(runtime_path: str) -> FilesInUse:
     return FilesInUse(frozenset(files), frozenset(mapped))
 
 
-def _file(device: bytes, inode: bytes) -> tuple[int, int]:
+def _file(device: bytes, inode: bytes) -> FileIdentity:
     """A file by the numbers that `/proc` prints: `major:minor`, hexadecimal, and decimal."""
     major, minor = device.split(b":")
     return os.makedev(int(major, 16), int(minor, 16)), int(inode)
@@ -87,8 +88,7 @@ def pid_behind(path: str) -> int:
         connection.settimeout(1.0)
         connection.connect(path)
         said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid: int = _CREDENTIALS.unpack(said)[0]
-    return pid
+    return int(_CREDENTIALS.unpack(said)[0])
 
 
 def hides_processes(table: Sequence[Mount]) -> bool:

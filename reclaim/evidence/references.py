@@ -44,10 +44,10 @@ class ImageIndex:
 
     def __init__(self, images: Iterable[Image]):
         # one image may be listed with and without algorithm
-        self._by_hex: dict[str, set[str]] = defaultdict(set)
-        self._by_name: dict[str, set[str]] = defaultdict(set)
+        self._by_hex = defaultdict[str, set[str]](set)
+        self._by_name = defaultdict[str, set[str]](set)
         self._found: dict[str, frozenset[str]] = {}  # many containers name the same image
-        self.without_digest: set[str] = set()
+        self.without_digest = set[str]()
         """The ids of images that are listed without a digest; any digest may be theirs."""
         for image in images:
             self._by_hex[bare_hex(image.id)].add(image.id)
@@ -61,11 +61,8 @@ class ImageIndex:
 
     def find(self, reference: str) -> frozenset[str]:
         """The ids that `reference` means among the listed images; empty if it means none."""
-        if reference not in self._found:
-            self._found[reference] = self._find(reference)
-        return self._found[reference]
-
-    def _find(self, reference: str) -> frozenset[str]:
+        if reference in self._found:
+            return self._found[reference]
         name = normalized(reference)
         digest = reference.rpartition("@")[2]
         # by its digest alone, too: the same image may be listed under another repository
@@ -85,7 +82,8 @@ class ImageIndex:
             for known, ids in self._by_hex.items():
                 if known.startswith(hexadecimal):
                     found |= ids
-        return frozenset(found)
+        self._found[reference] = frozenset(found)
+        return self._found[reference]
 
 
 def means(reference: str, image: Image) -> bool:
@@ -206,9 +204,9 @@ def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesIn
     `index`: that of `listing.images`, if the caller has it.
     """
     index = index or ImageIndex(listing.images)
-    used: set[str] = set()
-    named: set[str] = set()
-    unresolved: set[str] = set()
+    used = set[str]()
+    named = set[str]()
+    unresolved = set[str]()
     needed: set[tuple[str, ...]] = set()  # many containers have the same references
     for container in listing.containers:
         own = container.image_references
@@ -223,7 +221,7 @@ def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesIn
         unresolved.update(missing)
     for reference in listing.named_images:
         used |= _meant(reference, index, listing.resolved)
-    by_sandboxes: set[str] = set()
+    by_sandboxes = set[str]()
     for reference in listing.sandbox_image_references or ():
         found, missing = _resolve((reference,), index, listing.resolved)
         by_sandboxes |= found

@@ -42,6 +42,10 @@ FRESH_SECONDS = 1.0
 SAME_SECONDS = 1.0
 
 
+PartKey = tuple[str, float]
+"""What a part is known by from one look to the next: its id, and its date."""
+
+
 class Part(NamedTuple):
     """A part of a pod. `dated`: by the wall clock.
 
@@ -55,8 +59,7 @@ class Part(NamedTuple):
     held_off: bool = True
 
     @property
-    def key(self) -> tuple[str, float]:
-        """What it is known by from one look to the next."""
+    def key(self) -> PartKey:
         return self.id, self.dated
 
 
@@ -74,15 +77,19 @@ def parts_of_pods(
             yield Part(container.pod_uid, container.id, container.created_at_ns / 1e9)
     for sandbox in sandboxes:
         if sandbox.state is PodSandboxState.READY:
-            empty = sandbox.id not in occupied
-            yield Part(sandbox.pod_uid, sandbox.id, sandbox.created_at_ns / 1e9, unfinished=empty)
+            yield Part(
+                sandbox.pod_uid,
+                sandbox.id,
+                sandbox.created_at_ns / 1e9,
+                unfinished=sandbox.id not in occupied,
+            )
     making = set(being_made(directories, containers))
     for uid, directory in directories.items():
         yield Part(uid, uid, directory.changed, unfinished=uid not in with_sandbox)
         for name, changed in directory.containers.items():
             # its container comes within a moment
-            made = (uid, name) not in making
-            yield Part(uid, f"{uid}/{name}", changed, unfinished=not made, held_off=False)
+            unfinished = (uid, name) in making
+            yield Part(uid, f"{uid}/{name}", changed, unfinished=unfinished, held_off=False)
 
 
 def nothing_has_begun(
@@ -126,7 +133,7 @@ class _Look(NamedTuple):
 
     monotonic: float
     wall: float
-    made_at: Mapping[tuple[str, float], float]
+    made_at: Mapping[PartKey, float]
 
 
 class PartAges:
@@ -147,7 +154,7 @@ class PartAges:
         # replaced as a whole: of two looks at once, one is as if it had not been
         self._last: _Look | None = None
 
-    def ages(self, parts: Iterable[Part]) -> dict[tuple[str, float], float]:
+    def ages(self, parts: Iterable[Part]) -> dict[PartKey, float]:
         """Seconds since each of these parts was made, by its key. All others are forgotten."""
         last = self._last
         now = self._clock.monotonic()
@@ -158,7 +165,7 @@ class PartAges:
             seconds = now - last.monotonic
             was_set = abs(seconds - (wall - last.wall)) >= STEP_SECONDS
             oldest_seconds = -1.0 if was_set else seconds + FRESH_SECONDS
-        made_at: dict[tuple[str, float], float] = {}
+        made_at: dict[PartKey, float] = {}
         for part in parts:
             age = wall - part.dated
             made_at[part.key] = known.get(

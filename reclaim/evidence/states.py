@@ -27,12 +27,12 @@ and combining them (`kubelet_pods`).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState
+from reclaim.types import Container, ContainerState, FileIdentity, Listing, PodSandboxState
 
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
 
@@ -69,8 +69,8 @@ class PodState(NamedTuple):
 class RootIdentity(NamedTuple):
     """Device and inode of the kubelet's root directory, and of `pods` in it."""
 
-    root: tuple[int, int]
-    pods: tuple[int, int]
+    root: FileIdentity
+    pods: FileIdentity
 
 
 class PodDirectory(NamedTuple):
@@ -201,8 +201,13 @@ class PodStates:
         kubelet = None
         if self.kubelet is not None and other.kubelet is not None:
             kubelet = {**self.kubelet, **other.kubelet}
-        ready = self.sources_ready and other.sources_ready
-        return PodStates(present, kubelet, ready, identity=other.identity, doubt=doubt)
+        return PodStates(
+            present,
+            kubelet,
+            self.sources_ready and other.sources_ready,
+            identity=other.identity,
+            doubt=doubt,
+        )
 
 
 class PodStateProvider(Protocol):
@@ -266,10 +271,12 @@ def distrust_of(
         return states.doubt or distrust(Why.UNREADABLE, f"{path} cannot be read")
     if listing is None:
         return not_compared(path)
-    parts: list[Container | PodSandbox] = [*listing.containers]
-    parts += [sandbox for sandbox in listing.sandboxes if sandbox.labelled]
-    # a kubelet has not made what has no UID of a pod
-    parts = [part for part in parts if is_pod_uid(part.pod_uid)]
+    parts = [
+        part
+        for part in listing.parts
+        # a kubelet has not made what has no UID of a pod, or a sandbox without its label
+        if is_pod_uid(part.pod_uid) and (isinstance(part, Container) or part.labelled)
+    ]
     running = [
         part for part in parts if part.state in (ContainerState.RUNNING, PodSandboxState.READY)
     ]
@@ -285,9 +292,26 @@ def distrust_of(
         return distrust(
             Why.RUNS_WITHOUT, f"the pod {without[0]}{more} runs without a directory in {path}"
         )
-    unexplained = _unexplained(states, {part.pod_uid for part in parts}, path)
-    if unexplained is not None:
-        return unexplained
+    held = {part.pod_uid for part in parts}
+    listed = states.kubelet or {}
+    alive = {uid for uid in held if uid in listed and not listed[uid].terminated}
+    if alive and states.present.isdisjoint(alive):
+        return distrust(
+            Why.EXPLAINS_NOTHING,
+            f"{path} has a directory of none of the {len(alive)} live pods that kubelet and runtime"
+            " know",
+        )
+    if states.present.isdisjoint(held) and not (states.known and states.sources_ready):
+        if not held:
+            return distrust(
+                Why.NOTHING_HELD,
+                f"the runtime holds nothing of a pod by which {path} could be believed",
+            )
+        return distrust(
+            Why.EXPLAINS_NOTHING,
+            f"{path} has a directory of none of the pods of which the runtime holds parts"
+            f" ({len(held)})",
+        )
     if trusted is None or states.identity == trusted:
         return None
     # the latest creation of something with a directory; 0 is unknown
@@ -309,27 +333,3 @@ def exchanged(path: str) -> Distrust:
         Why.EXCHANGED,
         f"{path} is another directory than before and explains nothing that has run for a while",
     )
-
-
-def _unexplained(states: PodStates, held: Collection[str], path: str) -> Distrust | None:
-    """Why the directories are not trusted if they explain nothing held, or nothing alive."""
-    present = states.present or frozenset()
-    kubelet = states.kubelet or {}
-    alive = {uid for uid in held if uid in kubelet and not kubelet[uid].terminated}
-    if alive and present.isdisjoint(alive):
-        what = (
-            f"{path} has a directory of none of the {len(alive)} live pods that kubelet and runtime"
-            " know"
-        )
-        return distrust(Why.EXPLAINS_NOTHING, what)
-    if not present.isdisjoint(held) or (states.known and states.sources_ready):
-        return None
-    if not held:
-        return distrust(
-            Why.NOTHING_HELD,
-            f"the runtime holds nothing of a pod by which {path} could be believed",
-        )
-    what = (
-        f"{path} has a directory of none of the pods of which the runtime holds parts ({len(held)})"
-    )
-    return distrust(Why.EXPLAINS_NOTHING, what)

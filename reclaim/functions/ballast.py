@@ -21,10 +21,9 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
-from reclaim.pod_logs.directories import allocated_bytes, identity_of
-from reclaim.pod_logs.names import FileIdentity
-from reclaim.trust import directory_at, directory_refusal, owner_only_refusal
-from reclaim.types import Action, Plan, RemovalFailed, RuntimeUnavailable, Verdict
+from reclaim.pod_logs.directories import allocated_bytes
+from reclaim.trust import directory_at, directory_refusal, identity_of, owner_only_refusal
+from reclaim.types import Action, FileIdentity, Plan, RemovalFailed, RuntimeUnavailable, Verdict
 from reclaim.workers import Answer, in_time
 from signals.clock import Clock
 from signals.quantity import reason_of
@@ -128,8 +127,10 @@ def looked_at(
 def examine(settings: BallastSettings) -> None:
     """Raises BallastRefused unless the ballast can be released here, or does not exist now."""
     if looked_at(settings, "looked for", _is_read_only):
-        where = f"{settings.directory} is read-only here (systemd: ReadWritePaths=)"
-        raise BallastRefused(f"{settings.path} cannot be unlinked: {where}")
+        raise BallastRefused(
+            f"{settings.path} cannot be unlinked: {settings.directory} is read-only here (systemd:"
+            " ReadWritePaths=)"
+        )
 
 
 def _is_read_only(directory: int, settings: BallastSettings) -> bool:
@@ -187,8 +188,9 @@ class BallastRelease(Stage):
         if found is None:
             return None
         self._planned = identity_of(found)
-        size = allocated_bytes(found)
-        return Plan((Verdict(BALLAST, path, path, Action.REMOVE, "set_aside", size),))
+        return Plan(
+            (Verdict(BALLAST, path, path, Action.REMOVE, "set_aside", allocated_bytes(found)),)
+        )
 
     def check(self, _: Verdict) -> Ready | Refused:
         """Ready if the file is the planned one and still qualifies as ballast."""

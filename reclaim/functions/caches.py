@@ -29,9 +29,10 @@ from reclaim.functions.units import (
     examine_roots,
     measured,
 )
-from reclaim.pod_logs.directories import identity_of, names_in, open_beneath, opened
-from reclaim.pod_logs.names import FileIdentity, printable
-from reclaim.types import Plan, Reason, ReclaimError, Runtime, Verdict
+from reclaim.pod_logs.directories import names_in, open_beneath, opened
+from reclaim.pod_logs.names import printable
+from reclaim.trust import identity_of
+from reclaim.types import FileIdentity, Plan, Reason, ReclaimError, Runtime, Verdict
 from signals.clock import Clock
 from signals.mounts import read_mounts
 from signals.types import FilesystemRole

@@ -55,8 +55,7 @@ class CheckpointSettings(NamedTuple):
     @property
     def directories(self) -> tuple[str, ...]:
         """Those in which checkpoints lie, where they exist."""
-        places = (os.path.join(self.root, name) for name in DIRECTORIES)
-        return tuple(place for place in places if os.path.isdir(place))
+        return tuple(filter(os.path.isdir, (os.path.join(self.root, name) for name in DIRECTORIES)))
 
 
 def delete_checkpoints_function(
@@ -93,7 +92,7 @@ def plan_checkpoints(
     """The plan for every checkpoint, the oldest first. `pods`: those that may exist, as
     `<pod>_<namespace>`; None: not known. `now`: wall seconds. `marked`: the ids of those that a
     file keeps."""
-    seen: Counter[tuple[str, str]] = Counter()
+    seen = Counter[tuple[str, str]]()
     verdicts = []
     for unit in sorted(units, key=lambda unit: (unit.used_at, unit.id), reverse=True):
         of, age = of_what(unit.names[-1]), now - unit.used_at

@@ -84,8 +84,10 @@ def examine(name: str, runtime: Runtime) -> None:
         _call(runtime, LEASES_SERVICE + "List", request, seconds=READ_DEADLINE_SECONDS)
     except CallError as error:
         if error.code is Code.UNIMPLEMENTED:
-            why = f"containerd {version.version} does not serve it here"
-            raise ReclaimError(f"{name} needs containerd's leases service, but {why}") from error
+            raise ReclaimError(
+                f"{name} needs containerd's leases service, but containerd {version.version} does"
+                " not serve it here"
+            ) from error
         raise RuntimeUnavailable(
             f"containerd's leases cannot be listed: {_sentence(error)}"
         ) from error
@@ -114,8 +116,17 @@ class GarbageCollection(Stage):
         delete. Raises ReclaimError and RuntimeUnavailable: the runtime may not be the one
         that was there at the start."""
         examine(self._name, self._runtime)
-        what = "content that nothing refers to"
-        return Plan((Verdict(CONTENT, OBJECT_ID, what, Action.REMOVE, UNREFERENCED),))
+        return Plan(
+            (
+                Verdict(
+                    CONTENT,
+                    OBJECT_ID,
+                    "content that nothing refers to",
+                    Action.REMOVE,
+                    UNREFERENCED,
+                ),
+            )
+        )
 
     def check(self, _: Verdict) -> Ready:
         """containerd itself finds out what is unreferenced."""
@@ -243,16 +254,20 @@ class HeldLayers:
                     if snapshot.kind != pb.COMMITTED:  # a container's: CRI says which image it uses
                         continue
                     if layer not in self._sizes:
-                        usage = pb.SnapshotRequest(snapshotter=snapshotter, key=snapshot.id)
-                        self._sizes[layer] = told(SNAPSHOT_USAGE, usage, pb.Usage).size
+                        self._sizes[layer] = told(
+                            SNAPSHOT_USAGE,
+                            pb.SnapshotRequest(snapshotter=snapshotter, key=snapshot.id),
+                            pb.Usage,
+                        ).size
                     sizes[layer] = self._sizes[layer]
         except CallError:
             return None
         self._sizes = {layer: size for layer, size in self._sizes.items() if layer in sizes}
         # an image has one record for its id, which is the digest of its configuration, and
         # one for each of its names
-        names = [image.name for image in images]
-        of_images = {name: dict[str, int]() for name in names if name.startswith(IMAGE_ID)}
+        of_images = {
+            image.name: dict[str, int]() for image in images if image.name.startswith(IMAGE_ID)
+        }
         held = set[str]()
         for image in images:
             layers = reached([(CONTENT, image.target.digest)], below)

@@ -34,14 +34,15 @@ from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
 from reclaim.pod_logs.directories import (
     allocated_bytes,
     examine_directory,
-    identity_of,
     names_in,
     open_beneath,
     opened,
 )
-from reclaim.pod_logs.names import FileIdentity, printable, uid_of_kubelets_log_directory
+from reclaim.pod_logs.names import printable, uid_of_kubelets_log_directory
+from reclaim.trust import identity_of
 from reclaim.types import (
     Action,
+    FileIdentity,
     Plan,
     Reason,
     ReclaimError,
@@ -121,17 +122,19 @@ def plan_rotated_logs(files: Iterable[LogFile], keep: int, now_ns: int) -> Plan:
 
     `now_ns`: wall time in nanoseconds since the epoch.
     """
-    containers: dict[tuple[bytes, bytes], list[LogFile]] = defaultdict(list)
+    containers = defaultdict[tuple[bytes, bytes], list[LogFile]](list)
     for file in files:
         containers[file.pod, file.container].append(file)
     verdicts: list[tuple[bytes, str, Verdict]] = []
     for of_one in containers.values():
-        rotated = {
-            file.stamp
-            for file in of_one
-            if file.stamp and file.plain and not file.name.endswith(TEMPORARY)
-        }
-        newest = sorted(rotated, reverse=True)[:keep]
+        newest = sorted(
+            {
+                file.stamp
+                for file in of_one
+                if file.stamp and file.plain and not file.name.endswith(TEMPORARY)
+            },
+            reverse=True,
+        )[:keep]
         ages = {file.name: (now_ns - file.modified_at_ns) / 1e9 for file in of_one}
         for file in of_one:
             verdict = _verdict(file, ages, _reason_to_keep(file, newest, ages))

@@ -18,7 +18,7 @@ once the disk is relieved.
 from collections.abc import Mapping
 from functools import partial
 
-from reclaim.function import ReclaimContext, ReclaimFunction, Stage
+from reclaim.function import ReclaimContext, ReclaimFunction, Stages
 from reclaim.functions.unused_containers import container_stages
 from reclaim.functions.unused_images import UnusedImages, unused_images
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, FREES, Kind
@@ -52,7 +52,7 @@ FUNCTIONS = table_of(
 )
 
 
-def _stages_of_gc(context: ReclaimContext) -> tuple[Stage, ...]:
+def _stages_of_gc(context: ReclaimContext) -> Stages:
     policy = context.policies.containers._replace(evict_non_deleted_pods=False)
     return container_stages(context._replace(policies=context.policies._replace(containers=policy)))
 

@@ -22,14 +22,15 @@ from reclaim.function import GONE, Ready, Refused, Stage
 from reclaim.pod_logs.directories import (
     allocated_bytes,
     examine_directory,
-    identity_of,
     open_beneath,
     opened,
     remove_tree,
 )
-from reclaim.pod_logs.names import FileIdentity, printable
+from reclaim.pod_logs.names import printable
+from reclaim.trust import identity_of
 from reclaim.types import (
     Action,
+    FileIdentity,
     Reason,
     ReclaimError,
     RemovalFailed,
@@ -258,11 +259,9 @@ class _Tree:
         self._links[status.st_ino] = left
         if is_directory or left == 0:
             self.bytes += allocated_bytes(status)
-        if is_directory:
-            self._add_all(directory, name, depth + 1)
-
-    def _add_all(self, directory: int, name: bytes, depth: int) -> None:
-        if depth > DEEPEST:
+        if not is_directory:
+            return
+        if depth >= DEEPEST:
             self.problem = Reason.UNREADABLE
             return
         try:
@@ -271,7 +270,7 @@ class _Tree:
                 with os.scandir(child) as entries:
                     for entry in entries:
                         with suppress(FileNotFoundError):
-                            self.add(child, os.fsencode(entry.name), depth)
+                            self.add(child, os.fsencode(entry.name), depth + 1)
             finally:
                 os.close(child)
         except OSError as error:

@@ -19,7 +19,7 @@ root fails the whole stage, and an unreadable directory of symlinks counts as em
 import os
 import stat
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from reclaim.containers.plan import (
@@ -34,8 +34,8 @@ from reclaim.containers.plan import (
     plan_sandbox_gc,
 )
 from reclaim.evidence.states import PodStates, is_pod_uid
-from reclaim.function import GONE, Ready, ReclaimContext, Refused, Stage
-from reclaim.pod_logs.directories import identity_of, names_in, opened, remove_tree, unlink_files
+from reclaim.function import GONE, Ready, ReclaimContext, Refused, Stage, Stages
+from reclaim.pod_logs.directories import names_in, opened, remove_tree, unlink_files
 from reclaim.pod_logs.names import (
     LOG_SUFFIX,
     SHORTEST_ID,
@@ -48,6 +48,7 @@ from reclaim.pod_logs.names import (
     symlink_name,
     uid_of_kubelets_log_directory,
 )
+from reclaim.trust import identity_of
 from reclaim.types import (
     NO_STATUS,
     AnsweredWithError,
@@ -68,7 +69,7 @@ from reclaim.types import (
 ERRORS_IN_A_ROW = 2
 
 
-def container_stages(context: ReclaimContext) -> tuple[Stage, ...]:
+def container_stages(context: ReclaimContext) -> Stages:
     """The stages in the order in which they run."""
     paths = context.log_paths
     return (
@@ -84,6 +85,7 @@ class _Stage(Stage):
 
     def __init__(self, context: ReclaimContext):
         self._context = context
+        self._runtime = context.runtime
         self._policy = context.policies.containers
 
     def check(self, verdict: Verdict) -> Ready | Refused:
@@ -164,7 +166,7 @@ class DeadContainers(_Stage):
         return plan_container_gc(listing, pods, self._policy, now_ns=self._now_ns())
 
     def _refusal(self, verdict: Verdict) -> Refused | None:
-        status = self._context.runtime.container_status(verdict.id)
+        status = self._runtime.container_status(verdict.id)
         if status == NO_STATUS:
             return Refused(Reason.UNKNOWN_STATE)
         if status is None or status.id != verdict.id:
@@ -181,9 +183,10 @@ class DeadContainers(_Stage):
         """The newer copy must still exist."""
         if not verdict.superseded_by:
             return None
-        copies = self._context.runtime.list_containers(pod_uid=verdict.pod_uid)
-        newer = verdict.superseded_by in {container.id for container in copies}
-        return None if newer else Refused(Reason.NEWEST_OF_LIVE_POD)
+        copies = self._runtime.list_containers(pod_uid=verdict.pod_uid)
+        if any(container.id == verdict.superseded_by for container in copies):
+            return None
+        return Refused(Reason.NEWEST_OF_LIVE_POD)
 
     def remove(self, verdict: Verdict) -> bool:
         """StopContainer if its state is unknown, then its logs, then RemoveContainer by full id."""
@@ -191,23 +194,22 @@ class DeadContainers(_Stage):
         if status.state is ContainerState.UNKNOWN:
             status = self._stopped(status)
         remove_container_log(status, self._context.log_paths)
-        return self._context.runtime.remove_container(verdict.id)
+        return self._runtime.remove_container(verdict.id)
 
     def _stopped(self, status: ContainerStatus) -> ContainerStatus:
         """Stops a container and returns its new status.
 
         Raises ReclaimError unless it has exited or is gone.
         """
-        runtime = self._context.runtime
-        runtime.stop_container(status.id, status.stop_grace_seconds)
-        stopped = runtime.container_status(status.id)
+        self._runtime.stop_container(status.id, status.stop_grace_seconds)
+        stopped = self._runtime.container_status(status.id)
         if stopped is not None and stopped.state is not ContainerState.EXITED:
             raise RemovalFailed(f"it was stopped, but is {stopped.state}")
         return stopped or status
 
     def present(self, verdict: Verdict) -> bool:
         """True if ContainerStatus answers with exactly this id, or does not say that it is gone."""
-        status = self._context.runtime.container_status(verdict.id)
+        status = self._runtime.container_status(verdict.id)
         return status is not None and status.id in (verdict.id, NO_STATUS.id)
 
 
@@ -222,7 +224,7 @@ class EmptySandboxes(_Stage):
         return plan_sandbox_gc(listing, pods, self._policy, now_ns=self._now_ns())
 
     def _refusal(self, verdict: Verdict) -> Refused | None:
-        status = self._context.runtime.pod_sandbox_status(verdict.id)
+        status = self._runtime.pod_sandbox_status(verdict.id)
         if status is None:
             return GONE
         if status.state is PodSandboxState.READY:
@@ -232,19 +234,19 @@ class EmptySandboxes(_Stage):
 
     def _refusal_by_list(self, verdict: Verdict) -> Refused | None:
         """It must have no containers."""
-        containers = self._context.runtime.list_containers(sandbox_id=verdict.id)
-        listing = Listing(containers=containers).without(self._context.facts().planned)
+        listing = Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id))
+        listing = listing.without(self._context.facts().planned)
         occupied = any(container.sandbox_id == verdict.id for container in listing.containers)
         return Refused(Reason.HAS_CONTAINERS) if occupied else None
 
     def remove(self, verdict: Verdict) -> bool:
         """StopPodSandbox, which frees its network, then RemovePodSandbox."""
-        self._context.runtime.stop_pod_sandbox(verdict.id)
-        return self._context.runtime.remove_pod_sandbox(verdict.id)
+        self._runtime.stop_pod_sandbox(verdict.id)
+        return self._runtime.remove_pod_sandbox(verdict.id)
 
     def present(self, verdict: Verdict) -> bool:
         """True if PodSandboxStatus answers with exactly this id."""
-        return self._context.runtime.pod_sandbox_status(verdict.id) is not None
+        return self._runtime.pod_sandbox_status(verdict.id) is not None
 
 
 def _check_identity(verdict: Verdict, identity: Identity | None) -> None:
@@ -381,7 +383,16 @@ class DanglingLogSymlinks(_OfLogs):
         links: Collection[LogEntry] = ()
         with suppress(OSError):
             links = self._entries()
-        answers = ask_states(self._context.runtime, links)
+        answers: dict[str, StatusAnswer] = {}
+        errors = 0
+        for container_id in dict.fromkeys(
+            container_id_of_symlink(link.name) for link in links if link.kept is None
+        ):
+            answers[container_id] = ask_state(self._runtime, container_id)
+            errors = errors + 1 if answers[container_id] is NoState.ERROR else 0
+            # if the runtime is down, each request may take its whole deadline
+            if errors == ERRORS_IN_A_ROW:
+                break
         self.listed_at = self._context.clock.monotonic()
         return plan_log_symlinks(links, answers, guarded=self._guarded)
 
@@ -411,8 +422,11 @@ class DanglingLogSymlinks(_OfLogs):
     def _refusal(self, verdict: Verdict) -> Refused | None:
         """Asks for the container's state, then looks at the link, which takes no time."""
         planned = self._planned[verdict.id]
-        answer = ask_state(self._context.runtime, container_id_of_symlink(planned.name))
-        reason, _ = judge_link(planned, answer, guarded=self._guarded)
+        reason, _ = judge_link(
+            planned,
+            ask_state(self._runtime, container_id_of_symlink(planned.name)),
+            guarded=self._guarded,
+        )
         return super()._refusal(verdict) if reason is Reason.DANGLING else Refused(reason)
 
 
@@ -424,24 +438,6 @@ def read_entry(directory: int, name: bytes) -> LogEntry | None:
     except FileNotFoundError:
         return None
     return LogEntry(name, identity_of(status), status.st_ctime_ns, target=target)
-
-
-def ask_states(runtime: Runtime, links: Iterable[LogEntry]) -> dict[str, StatusAnswer]:
-    """What ContainerStatus answers, by id, for each link that leads nowhere. Never raises.
-
-    No more requests are sent after two errors in a row: if the runtime is down, each
-    may take its whole deadline.
-    """
-    answers: dict[str, StatusAnswer] = {}
-    errors = 0
-    for container_id in dict.fromkeys(
-        container_id_of_symlink(link.name) for link in links if link.kept is None
-    ):
-        answers[container_id] = ask_state(runtime, container_id)
-        errors = errors + 1 if answers[container_id] is NoState.ERROR else 0
-        if errors == ERRORS_IN_A_ROW:
-            break
-    return answers
 
 
 def ask_state(runtime: Runtime, container_id: str) -> StatusAnswer:

@@ -67,9 +67,7 @@ class KeepList(NamedTuple):
         names = [normalized(name) for name in image.names]
         digests = [name.rpartition("@")[2] for name in names]
         exact = {*names, *map(repository_of, names), *map(bare_hex, [image.id, *digests])}
-        if not self.exact.isdisjoint(exact):
-            return True
-        return any(
+        return not self.exact.isdisjoint(exact) or any(
             self.globs.match(name.removeprefix(prefix))
             for name in names or [image.id]
             for prefix in _LEFT_OUT
@@ -82,9 +80,9 @@ def parse_keep_list(entries: Iterable[str]) -> KeepList:
     Raises PolicyError, which names the entry and the allowed forms.
     """
     compared = {entry: _parse(entry) for entry in entries}
-    globs = [fnmatch.translate(entry) for entry in compared if "*" in entry]
-    matching = re.compile("|".join(globs) or "(?!)")  # which nothing matches
-    return KeepList(tuple(compared), frozenset(compared.values()), matching)
+    globs = "|".join(fnmatch.translate(entry) for entry in compared if "*" in entry)
+    # nothing matches (?!)
+    return KeepList(tuple(compared), frozenset(compared.values()), re.compile(globs or "(?!)"))
 
 
 def _parse(text: str) -> str:

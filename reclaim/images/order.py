@@ -86,8 +86,7 @@ class Holders:
 
     def share_of(self, image_id: str) -> float:
         """Its bytes, each divided by the number of images that hold it."""
-        layers = self._layers[image_id]
-        return sum(size / self._count[layer] for layer, size in layers.items())
+        return sum(size / self._count[layer] for layer, size in self._layers[image_id].items())
 
     def remove(self, image_id: str) -> int:
         """The image goes. Returns the bytes that this frees."""
@@ -101,8 +100,9 @@ class Holders:
         return takes
 
     def _unheld(self, image_id: str) -> int:
-        layers = self._layers[image_id]
-        return sum(size for layer, size in layers.items() if self._count[layer] == 0)
+        return sum(
+            size for layer, size in self._layers[image_id].items() if self._count[layer] == 0
+        )
 
 
 def freed_along(images: Sequence[Candidate], held: Collection[str]) -> list[int]:

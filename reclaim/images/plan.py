@@ -10,9 +10,9 @@ never used come before all others; ties are broken by first detection.
   ago than `max_age_seconds`.
 
 Where we differ from the kubelet, we remove less; such verdicts carry `Rule.GUARD`. More counts as
-in use (`references`), and some images are kept (`_why_kept`). One exception: if the runtime says
-that an image is older than our lists show, the kubelet, which counts from its own list, might still
-keep it.
+in use (`references`), and some images are kept (`plan_image_gc`). One exception: if the runtime
+says that an image is older than our lists show, the kubelet, which counts from its own list, might
+still keep it.
 
 How much a periodic pass has to free is the kubelet's arithmetic (GarbageCollect and freeSpace
 there), in integers (`decide_space`). Any failed removal makes the pass a failure, even if it
@@ -29,7 +29,6 @@ from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from typing import Literal, NamedTuple
 
@@ -104,16 +103,19 @@ def plan_image_gc(
     usage: ImagesInUse | None = None,
     layers: Layers = NO_LAYERS,
     need_bytes: int = 0,
+    by_age: Callable[[KnownImage], Verdict] | None = None,
 ) -> Plan:
     """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records are in
     monotonic seconds; `usage`: that of `listing`, if the caller has it. `layers`: what images hold
     on the disk, as far as that is known. `need_bytes`: how much has to be freed; 0: not known.
+    `by_age`: the verdict on an image that only its age can keep; None: the minimum age decides.
 
-    An image without a record counts as first seen now. Equal times are ordered by id, so that the
-    order of the list does not matter.
+    Least recently used first, never used before all, then by first detection, unless the policy
+    says otherwise. An image without a record counts as first seen now. Equal times are ordered by
+    id, so that the order of the list does not matter.
     """
 
-    def by_age(known: KnownImage) -> Verdict:
+    def by_minimum_age(known: KnownImage) -> Verdict:
         age = now - known.record.first_detected
         wait = policy.min_age_seconds - age
         kubelet_removes = now - known.record.listed_since >= policy.min_age_seconds
@@ -121,16 +123,47 @@ def plan_image_gc(
             return _verdict(known, Reason.TOO_YOUNG, age, guard=kubelet_removes, wait=wait)
         return _verdict(known, Reason.UNUSED, age, guard=not kubelet_removes)
 
-    return _plan(
-        listing,
-        records,
-        policy,
-        now=now,
-        usage=usage or images_in_use(listing),
-        by_age=by_age,
-        layers=layers,
-        need_bytes=need_bytes,
-    )
+    by_age = by_age or by_minimum_age
+    usage = usage or images_in_use(listing)
+    images = known_images(listing.images, records, now)
+    kept_ids = policy.keep.kept_ids(listing.images)
+    newest_ids = NewestOfRepositories(images.values(), policy.keep_newest_per_repository).ids
+    verdicts: list[Verdict] = []
+    for known in sorted(
+        images.values(),
+        key=lambda known: (known.record.last_use, known.record.first_detected, known.image.id),
+    ):
+        image, record, entries = known
+        # what keeps an image whatever its age, and whether one of our guards says so
+        rules = (
+            (image.id in usage.by_containers, Reason.IN_USE, image.id not in usage.by_image_id),
+            (image.id in usage.by_sandboxes, Reason.SANDBOX_IMAGE, True),
+            # the kubelet goes by the last entry of an id
+            (image.pinned, Reason.PINNED, not entries[-1].pinned),
+            (not removal_references(entries), Reason.PINNED, True),
+            (image.id in kept_ids, Reason.KEEP_LIST, True),
+            (image.id in newest_ids, Reason.NEWEST_OF_REPOSITORY, True),
+            (record.not_pulled and policy.keep_not_pulled is True, Reason.NOT_PULLED, True),
+            # another thread has seen it since this pass began
+            (record.last_use >= now, Reason.IN_USE, False),
+            (bool(usage.unresolved), Reason.UNRESOLVED_IMAGE, True),
+            (not usage.sandbox_image_known, Reason.SANDBOX_IMAGE_UNKNOWN, True),
+        )
+        for applies, reason, guard in rules:
+            if applies:
+                verdict = _verdict(known, reason, now - record.first_detected, guard=guard)
+                break
+        else:
+            verdict = by_age(known)
+            if verdict.removed and record.not_pulled and policy.keep_not_pulled:
+                verdict = verdict._replace(reason=Reason.NOT_PULLED, last_resort=True)
+        verdicts.append(verdict)
+    verdicts.sort(key=lambda verdict: verdict.last_resort)
+    if policy.order is ImageOrder.COST or layers.of_images:
+        verdicts = _in_order(
+            verdicts, images, policy.order, layers=layers, now=now, need_bytes=need_bytes
+        )
+    return Plan.of(verdicts)
 
 
 def plan_maximum_age(
@@ -169,86 +202,8 @@ def plan_maximum_age(
             known, Reason.WITHIN_LIMIT, unused, guard=kubelet_removes, wait=maximum - unused
         )
 
-    plan = _plan(listing, records, policy, now=now, usage=images_in_use(listing), by_age=by_age)
+    plan = plan_image_gc(listing, records, policy, now=now, by_age=by_age)
     return plan if exact else part_of(plan)
-
-
-def _plan(
-    listing: Listing,
-    records: Records,
-    policy: ImageGCPolicy,
-    *,
-    now: float,
-    usage: ImagesInUse,
-    by_age: Callable[[KnownImage], Verdict],
-    layers: Layers = NO_LAYERS,
-    need_bytes: int = 0,
-) -> Plan:
-    """The plan. `by_age`: the verdict on an image that only its age can keep. Least recently used
-    first, never used before all, then by first detection, unless the policy says otherwise."""
-    images = known_images(listing.images, records, now)
-    newest = NewestOfRepositories(images.values(), policy.keep_newest_per_repository)
-    why_kept = partial(
-        _why_kept,
-        usage=usage,
-        kept_ids=policy.keep.kept_ids(listing.images),
-        newest_ids=newest.ids,
-        keeps_not_pulled=policy.keep_not_pulled is True,
-        now=now,
-    )
-    verdicts: list[Verdict] = []
-    for known in sorted(
-        images.values(),
-        key=lambda known: (known.record.last_use, known.record.first_detected, known.image.id),
-    ):
-        if (why := why_kept(known)) is not None:
-            reason, guard = why
-            verdict = _verdict(known, reason, now - known.record.first_detected, guard=guard)
-        else:
-            verdict = by_age(known)
-            if verdict.removed and known.record.not_pulled and policy.keep_not_pulled:
-                verdict = verdict._replace(reason=Reason.NOT_PULLED, last_resort=True)
-        verdicts.append(verdict)
-    verdicts.sort(key=lambda verdict: verdict.last_resort)
-    if policy.order is ImageOrder.COST or layers.of_images:
-        verdicts = _in_order(
-            verdicts, images, policy.order, layers=layers, now=now, need_bytes=need_bytes
-        )
-    return Plan.of(verdicts)
-
-
-def _why_kept(
-    known: KnownImage,
-    *,
-    usage: ImagesInUse,
-    kept_ids: Collection[str],
-    newest_ids: Collection[str],
-    keeps_not_pulled: bool,
-    now: float,
-) -> tuple[Reason, bool] | None:
-    """What keeps an image whatever its age, and whether one of our guards says so; None if only its
-    age can keep it."""
-    image = known.image
-    if image.id in usage.by_containers:
-        return Reason.IN_USE, image.id not in usage.by_image_id
-    if image.id in usage.by_sandboxes:
-        return Reason.SANDBOX_IMAGE, True
-    if image.pinned:
-        # the kubelet goes by the last entry of an id
-        return Reason.PINNED, not known.entries[-1].pinned
-    if not removal_references(known.entries):
-        return Reason.PINNED, True
-    if image.id in kept_ids:
-        return Reason.KEEP_LIST, True
-    if image.id in newest_ids:
-        return Reason.NEWEST_OF_REPOSITORY, True
-    if known.record.not_pulled and keeps_not_pulled:
-        return Reason.NOT_PULLED, True
-    if known.record.last_use >= now:
-        return Reason.IN_USE, False  # another thread has seen it since this pass began
-    if usage.unresolved:
-        return Reason.UNRESOLVED_IMAGE, True
-    return None if usage.sandbox_image_known else (Reason.SANDBOX_IMAGE_UNKNOWN, True)
 
 
 def part_of(plan: Plan, *, last: bool = False) -> Plan:
@@ -439,8 +394,11 @@ def one_image(entries: list[Image]) -> Image:
 
 def repositories_of(image: Image) -> frozenset[str]:
     """The repositories, in full, that an image has a tag or digest in."""
-    names = (name for name in image.names if name and not name.startswith(NO_NAME))
-    return frozenset(repository_of(normalized(name)) for name in names)
+    return frozenset(
+        repository_of(normalized(name))
+        for name in image.names
+        if name and not name.startswith(NO_NAME)
+    )
 
 
 class KnownImage(NamedTuple):

@@ -122,10 +122,9 @@ class ImageRecords:
             self._in_use_at = max(
                 [self._in_use_at, *(record.last_use for record in restored.values())]
             )
-            gone = {
+            self._gone = {
                 known: record for known, record in loaded.gone.items() if known not in self.records
-            }
-            self._gone = gone | self._gone
+            } | self._gone
 
     def update(
         self,
@@ -171,8 +170,14 @@ class ImageRecords:
                     record = replace(record, pulled=told)
                 if (gone_id := self._returned_as(image, record, listed, now=now)) is not None:
                     gone = self._gone.pop(gone_id, ImageRecord(now))
-                    since = wall_now - (now - record.first_detected)
-                    returned.append(Returned(image, gone_id, by_us=gone.removed, since=since))
+                    returned.append(
+                        Returned(
+                            image,
+                            gone_id,
+                            by_us=gone.removed,
+                            since=wall_now - (now - record.first_detected),
+                        )
+                    )
                     record = _with_uses_of(gone, record)
                 if in_use and image_id in in_use and now > record.last_use:
                     begins = record.last_used != self._in_use_at

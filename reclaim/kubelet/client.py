@@ -68,7 +68,6 @@ _FIRST_CERTIFICATE = re.compile(
     "-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
 )
 
-_REFUSED = (401, 403)
 _REMEDIES = {
     400: "is this an https port?",
     401: (
@@ -160,9 +159,9 @@ class KubeletEndpoint:
                 "is needed to verify the kubelet's certificate, unless that is waived",
             )
         if self.server_name and not _SERVER_NAME.fullmatch(self.server_name):
-            allowed = "must be a host name or an IP address, or empty"
             raise InvalidEndpoint(
-                "kubeletServerName", f"{allowed}, but it was {self.server_name!r}"
+                "kubeletServerName",
+                f"must be a host name or an IP address, or empty, but it was {self.server_name!r}",
             )
 
     @property
@@ -243,11 +242,28 @@ def ask_kubelet(
     headers = {"Accept": "application/json"}
     if endpoint.token_file:
         headers["Authorization"] = f"Bearer {_token(endpoint.token_file)}"
-    request = Request("GET", path, headers)
     with answer_to(
-        request, kubelet, endpoint.address, seconds=seconds, connected=partial(_connected, endpoint)
+        Request("GET", path, headers),
+        kubelet,
+        endpoint.address,
+        seconds=seconds,
+        connected=partial(_connected, endpoint),
     ) as response:
-        return _body(response, path, kubelet)
+        if response.status != 200:
+            words = f"{kubelet} answered {_status(response.status, path)}"
+            raise (WayRefused if response.status in (401, 403) else KubeletUnavailable)(words)
+        if response.length is None and not response.chunked:
+            # It would end with the connection, so a part would look like the whole. Go's
+            # server always sends the length.
+            raise KubeletUnavailable(f"{kubelet} gave an answer without its length")
+        body = response.read(LARGEST_BODY_BYTES + 1)
+        if len(body) > LARGEST_BODY_BYTES:
+            raise KubeletUnavailable(
+                f"{kubelet} answered with more than {LARGEST_BODY_BYTES >> 20} MiB"
+            )
+        if response.length:  # read() with a limit accepts a body that ends early
+            raise KubeletUnavailable(f"{kubelet} gave an answer that was cut short")
+        return body
 
 
 class Request(NamedTuple):
@@ -282,8 +298,12 @@ def answer_to(
         exchange = http.client.HTTPConnection(*address)
         with connected(until) as connection:
             exchange.sock = _Timed(connection, until)
-            headers = {**request.headers, "Connection": "close"}
-            exchange.request(request.method, request.path, request.body, headers)
+            exchange.request(
+                request.method,
+                request.path,
+                request.body,
+                {**request.headers, "Connection": "close"},
+            )
             with exchange.getresponse() as response:
                 yield response
     except TimeoutError:
@@ -352,24 +372,6 @@ def secured(
         plain.settimeout(_left(until))
         with context.wrap_socket(plain, server_hostname=server_name or address[0]) as connection:
             yield connection
-
-
-def _body(response: http.client.HTTPResponse, path: str, kubelet: str) -> bytes:
-    if response.status != 200:
-        words = f"{kubelet} answered {_status(response.status, path)}"
-        raise (WayRefused if response.status in _REFUSED else KubeletUnavailable)(words)
-    if response.length is None and not response.chunked:
-        # It would end with the connection, so a part would look like the whole. Go's
-        # server always sends the length.
-        raise KubeletUnavailable(f"{kubelet} gave an answer without its length")
-    body = response.read(LARGEST_BODY_BYTES + 1)
-    if len(body) > LARGEST_BODY_BYTES:
-        raise KubeletUnavailable(
-            f"{kubelet} answered with more than {LARGEST_BODY_BYTES >> 20} MiB"
-        )
-    if response.length:  # read() with a limit accepts a body that ends early
-        raise KubeletUnavailable(f"{kubelet} gave an answer that was cut short")
-    return body
 
 
 def _status(code: int, path: str) -> str:

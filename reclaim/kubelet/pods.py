@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from reclaim.cri.inventory import SharedReading
 from reclaim.evidence.directories import KubeletDirectories
 from reclaim.evidence.pod_list import (
     KubeletAnswerError,
@@ -88,8 +89,7 @@ class KubeletPods:
         self._listed = frozenset[str]()  # in the list that was read last
         # Stays: one look serves all who ask while another is under way.
         self._looking = threading.Lock()
-        self._looked_at = float("-inf")  # when the latest look began
-        self._found: PodDirectories | None = None
+        self._looks = SharedReading(self.directories.pod_directories, self.clock)
         # Replaced as a whole: of two replacements at once one is lost, and the next check
         # finds a lost doubt again.
         self._comparison = _Comparison(not_compared(self.directories.path))
@@ -161,11 +161,7 @@ class KubeletPods:
         """
         asked_at = self.clock.monotonic() if since is None else since
         with self._looking:
-            if self._looked_at <= asked_at:
-                began_at = self.clock.monotonic()
-                self._found = self.directories.pod_directories()
-                self._looked_at = began_at
-            return self._found
+            return self._looks.read(asked_at).answer
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What specs name, by the last complete list, whether or not the directories are trusted.

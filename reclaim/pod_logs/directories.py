@@ -29,8 +29,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from reclaim.pod_logs.names import FileIdentity, is_entry_name, printable
-from reclaim.types import ReclaimError
+from reclaim.pod_logs.names import is_entry_name, printable
+from reclaim.trust import identity_of
+from reclaim.types import FileIdentity, ReclaimError
 from reclaim.workers import in_time
 from signals.quantity import reason_of
 
@@ -44,11 +45,6 @@ name cannot be that of an entry.
 """
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def identity_of(status: os.stat_result) -> FileIdentity:
-    """The device and inode in a status."""
-    return status.st_dev, status.st_ino
 
 
 def allocated_bytes(status: os.stat_result) -> int:
@@ -376,8 +372,7 @@ class _Walk:
         level.failed.add(name)
         self.failed += 1
         if not self.failure:
-            names = [level.name for level in self._levels[1:]]
-            path = b"/".join([*names, name]).removesuffix(b"/")
+            path = b"/".join([*(above.name for above in self._levels[1:]), name]).removesuffix(b"/")
             if len(path) > 2 * _SHOWN_BYTES:
                 path = path[:_SHOWN_BYTES] + b"..." + path[-_SHOWN_BYTES:]
             self.failure = f"{printable(path)}: {error}"

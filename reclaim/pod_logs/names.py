@@ -39,10 +39,6 @@ _NO_PATTERN = r"([^/*?\[\]\\\0]+)"
 _CONTAINER_LOG = re.compile(rf"{_NO_PATTERN}/{_NO_PATTERN}/([0-9]{{1,10}}\.log)")
 
 
-FileIdentity = tuple[int, int]
-"""The device and inode of a file."""
-
-
 class LogPaths(NamedTuple):
     """The kubelet's `podLogsDir`, and the directory of its log symlinks. Both are absolute. Neither
     is followed if it is itself a symlink; symlinks above it are."""

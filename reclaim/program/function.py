@@ -61,7 +61,6 @@ KINDS = (PROGRAM, PROGRAM_OBJECT)
 REASONS = ("in_table", "listed_by_program")
 """Why a program is run, or why it would remove what it lists."""
 
-PLAN = "plan"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LARGEST_PLAN_BYTES = 1 << 20
 OBJECT = (
@@ -202,7 +201,7 @@ class ProgramStage(Stage):
         """What it says it would remove. Raises NoPlan and RemovalFailed."""
         program = self._program
         printed = Printed(program.log, is_plan=True)
-        run = self._run((PLAN,), printed, min(program.timeout_seconds, READ_DEADLINE_SECONDS))
+        run = self._run(("plan",), printed, min(program.timeout_seconds, READ_DEADLINE_SECONDS))
         if run.problem and len(printed.plan) <= LARGEST_PLAN_BYTES:
             raise NoPlan(run.problem)
         return plan_of(program.name, bytes(printed.plan))
@@ -292,9 +291,9 @@ def _opened(path: str) -> FileIO:
     thread that hung may open it late. Raises RemovalFailed and OSError."""
     target = os.path.realpath(path)
     if target != path:
-        allowed = "an absolute path without symlinks, '.', '..' and '//'"
         raise RemovalFailed(
-            f"the program {path!r} is refused: allowed is {allowed}, such as {target!r}"
+            f"the program {path!r} is refused: allowed is an absolute path without symlinks, '.',"
+            f" '..' and '//', such as {target!r}"
         )
     above = [str(directory) for directory in reversed(PurePath(path).parents)]
     for place in above:
@@ -340,8 +339,7 @@ def _refuse_execution(path: str, program: int, user: ProgramUser | None) -> None
         elif user.gid == status.st_gid:
             allowed = stat.S_IXGRP
         if user.uid and not status.st_mode & allowed:
-            who = f"uid {user.uid}, gid {user.gid}"
-            why = f"may not be executed by {who} ({_mode(status)})"
+            why = f"may not be executed by uid {user.uid}, gid {user.gid} ({_mode(status)})"
     if why:
         raise RemovalFailed(f"the program {path} {why}")
 
@@ -415,8 +413,26 @@ class ProgramRun:
         it could not be started."""
         hangs = False
         try:
-            self._watch(seconds, clock, stopping)
+            if not self._ends(seconds, clock, stopping.is_set):
+                self.problem = f"had not ended after {seconds:g} s"
+                if stopping.is_set():
+                    self.problem = "was ended because reclaimd was told to stop"
+                self._signal(signal.SIGTERM)
+                if not self._ends(GRACE_SECONDS, clock):
+                    self._signal(signal.SIGKILL)
+                    # which does not answer, and has started nothing yet
+                    if self.pid == self._supervisor.pid:
+                        self._supervisor.kill()
+                    self.problem += (
+                        "; SIGTERM has not ended it, SIGKILL has"
+                        if self._ends(GRACE_SECONDS, clock)
+                        else f"; it hangs in the kernel as process {self.pid}, SIGKILL has not"
+                        " ended it"
+                    )
+            self._read()
             hangs = self.status is None
+            if self.status is not None:
+                self.problem = self.problem or _status_problem(self.status)
         finally:  # also after a bug, for instance in what takes the lines
             if not hangs:
                 self._close()
@@ -429,27 +445,6 @@ class ProgramRun:
             return False
         self._close()
         return True
-
-    def _watch(self, seconds: float, clock: Clock, stopping: threading.Event) -> None:
-        if not self._ends(seconds, clock, stopping.is_set):
-            self.problem = f"had not ended after {seconds:g} s"
-            if stopping.is_set():
-                self.problem = "was ended because reclaimd was told to stop"
-            self._signal(signal.SIGTERM)
-            if not self._ends(GRACE_SECONDS, clock):
-                self._signal(signal.SIGKILL)
-                # which does not answer, and has started nothing yet
-                if self.pid == self._supervisor.pid:
-                    self._supervisor.kill()
-                if self._ends(GRACE_SECONDS, clock):
-                    self.problem += "; SIGTERM has not ended it, SIGKILL has"
-                else:
-                    self.problem += (
-                        f"; it hangs in the kernel as process {self.pid}, SIGKILL has not ended it"
-                    )
-        self._read()
-        if self.status is not None:
-            self.problem = self.problem or _status_problem(self.status)
 
     def _ends(self, seconds: float, clock: Clock, stopped: Callable[[], bool] = bool) -> bool:
         """Waits until it has ended; False after `seconds`, or once it is stopped."""

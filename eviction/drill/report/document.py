@@ -183,7 +183,7 @@ def report_of(result: DrillResult) -> DrillReportJson:
     return DrillReportJson.of(
         result,
         measured,
-        layout=measured.layout or "unknown",
+        layout=(measured.observations and measured.observations.layout) or "unknown",
         ended_seconds=round(measured.ended, 4),
         lowest={
             signal: measured.lowest(signal)
@@ -241,8 +241,11 @@ Fate = tuple[str, str, str, str]
 
 def before_rows(node: str, pressures: Iterable[str], faults: Iterable[str]) -> list[Row]:
     """What a run is to show: the node, what fills it, what goes wrong."""
-    filled = [("filled", what) for what in pressures]
-    return [("node", node), *filled, *(("fault", what) for what in faults)]
+    return [
+        ("node", node),
+        *[("filled", what) for what in pressures],
+        *(("fault", what) for what in faults),
+    ]
 
 
 def story_rows(report: DrillReportJson) -> list[Row]:
@@ -284,8 +287,11 @@ def story_rows(report: DrillReportJson) -> list[Row]:
 
 def verdict_rows(report: DrillReportJson) -> list[Row]:
     """What did not hold, and the verdict."""
-    failed = [check for check in report.checks if check.held is False]
-    rows = [("NOT", f"{check.name} {check.expected}: {check.seen}") for check in failed]
+    rows = [
+        ("NOT", f"{check.name} {check.expected}: {check.seen}")
+        for check in report.checks
+        if check.held is False
+    ]
     return [*rows, ("ok" if report.held else "NOT", f"{report.scenario}: {report.verdict}")]
 
 
@@ -301,12 +307,13 @@ def _outcome_text(report: DrillReportJson, acted_on: str) -> str:
             ("relief", report.from_crossing_to_relief_seconds),
         )
     ]
-    lowest = [
-        "-" if least is None else amount(signal, least)
-        for signal, least in report.lowest.items()
-        if signal == (acted_on or signal)
-    ]
-    points = ", ".join(dict.fromkeys(lowest))
+    points = ", ".join(
+        dict.fromkeys(
+            "-" if least is None else amount(signal, least)
+            for signal, least in report.lowest.items()
+            if signal == (acted_on or signal)
+        )
+    )
     return f"from crossing the mark: {', '.join(times)}; lowest point {points}"
 
 

@@ -46,7 +46,6 @@ FONT, LINE = 13.0, 17.0  # the size of a text, and the height of its line
 CHARACTER = 0.6 * FONT  # usual fonts are no wider, in labels with digits
 FILLS = "the disk fills"
 FAULTS = "faults"
-AXIS = "seconds since the first pressure began"
 GAP = 9.0  # between the plot and the texts beside it
 
 COLOURS = """
@@ -107,10 +106,12 @@ svg {{ display: block; width: 100%; min-width: 60rem; height: auto; }}
 def page(report: DrillReportJson) -> str:
     """The page of one run."""
     apart = report.lists_apart_seconds
-    what = [pressure.what for pressure in report.pressures]
-    faults = [fault.what for fault in report.faults]
     rows = [
-        *before_rows(f"{report.filesystem}; layout {report.layout}", what, faults),
+        *before_rows(
+            f"{report.filesystem}; layout {report.layout}",
+            [pressure.what for pressure in report.pressures],
+            [fault.what for fault in report.faults],
+        ),
         *story_rows(report),
     ]
     if apart is not None:
@@ -146,18 +147,28 @@ def junit_xml(report: DrillReportJson) -> str:
     """A run as JUnit XML. Unprintable characters, which XML 1.0 cannot contain, are escaped."""
     suite = escaped(f"reclaimd.drill.{report.scenario}")
     held = [check.held for check in report.checks]
-    counts = {"failures": str(held.count(False)), "skipped": str(held.count(None))}
-    head = {"name": suite, "tests": str(len(held)), **counts, "time": f"{report.ended_seconds:.3f}"}
+    head = {
+        "name": suite,
+        "tests": str(len(held)),
+        "failures": str(held.count(False)),
+        "skipped": str(held.count(None)),
+        "time": f"{report.ended_seconds:.3f}",
+    }
     root = Element("testsuites", head)
     cases = SubElement(root, "testsuite", head, errors="0")
     for check in report.checks:
-        name = escaped(f"{check.name} {check.expected}")
-        case = SubElement(cases, "testcase", classname=suite, name=name)
+        case = SubElement(
+            cases, "testcase", classname=suite, name=escaped(f"{check.name} {check.expected}")
+        )
         if check.held is None:
             SubElement(case, "skipped", message=escaped(check.seen))
         elif not check.held:
-            message = escaped(f"expected: {check.expected}; measured: {check.seen}")
-            SubElement(case, "failure", type="expectation", message=message)
+            SubElement(
+                case,
+                "failure",
+                type="expectation",
+                message=escaped(f"expected: {check.expected}; measured: {check.seen}"),
+            )
     indent(root, "")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(root, "unicode")}\n'
 
@@ -172,8 +183,8 @@ def html_text(text: str) -> str:
 
 def timeline(report: DrillReportJson) -> list[tuple[str, str]]:
     """Name and SVG of the charts of a run, and last of its events. Seconds count from its start."""
-    marked = {(mark.filesystem, mark.counts_inodes) for mark in report.marks if mark.filesystem}
-    wanted = marked or {(filesystem.name, False) for filesystem in report.filesystems[:1]}
+    wanted = {(mark.filesystem, mark.counts_inodes) for mark in report.marks if mark.filesystem}
+    wanted = wanted or {(filesystem.name, False) for filesystem in report.filesystems[:1]}
     drawings = []
     for filesystem, inodes in product(report.filesystems, (False, True)):
         if (filesystem.name, inodes) in wanted:
@@ -183,9 +194,18 @@ def timeline(report: DrillReportJson) -> list[tuple[str, str]]:
                 total = f"{filesystem.inodes_total} inodes"
                 what = f"inodes free on {', '.join(filesystem.roles)} (of {total})"
             lines = {"a": report.series(filesystem.name, inodes)}
-            marks = _marks_of(report, filesystem.name, inodes)
-            drawing = chart_svg(what, report.ended_seconds, lines, marks=marks, inodes=inodes)
-            drawings.append((what, drawing))
+            drawings.append(
+                (
+                    what,
+                    chart_svg(
+                        what,
+                        report.ended_seconds,
+                        lines,
+                        marks=_marks_of(report, filesystem.name, inodes),
+                        inodes=inodes,
+                    ),
+                )
+            )
     name = "what happened"
     return [*drawings, (name, lanes_svg(name, report.ended_seconds, _lanes(report)))]
 
@@ -299,10 +319,21 @@ def chart_svg(
     for number in range(round(top / step) + 1):
         height = y(number * step)
         label = _amount(round(number * step), inodes)
-        parts.append(_across(height, "grid"))
-        parts.append(_text(LEFT - GAP, height + 4, label, style="soft end"))
+        parts += [
+            _across(height, "grid"),
+            _text(LEFT - GAP, height + 4, label, style="soft end"),
+        ]
     parts += _time_axis(ended, FLOOR)
-    parts += _marks(marks, y)
+    # labels are moved apart so that none covers another or leaves the chart
+    place = 0.0
+    for lower, mark in reversed([*enumerate(sorted(marks, key=lambda each: each.amount))]):
+        height = y(mark.amount)
+        place = min(max(height + 4, place + LINE), HEIGHT - 6 - LINE * lower)
+        parts += [
+            _across(height, mark.style),
+            _line(RIM, height, RIM + GAP - 3, y2=place - 4, style=mark.style),
+            _beside(place, mark.label, mark.style),
+        ]
     for style, points in lines.items():
         places = "L".join(f"{x(seconds):.1f} {y(amount):.1f}" for seconds, amount in points)
         parts.append(f'<path class="{style}" d="M{places or "0 0"}"/>')
@@ -316,20 +347,19 @@ def lanes_svg(name: str, ended: float, lanes: Sequence[Lane]) -> str:
     parts: list[str] = []
     for lane in lanes:
         middle = top + LANE / 2 + 4
-        parts.append(_across(top + LANE, "grid"))
-        parts.append(_text(LEFT - GAP, middle, _cut(lane.name, LEFT - 2 * GAP), style="soft end"))
-        parts.append(_beside(middle, lane.total or _total(lane.events), "soft"))
-        parts += [_event(event, x, top + 4, floor=top + LANE - 4) for event in lane.events]
+        lasted = sum((event.ended or event.began) - event.began for event in lane.events)
+        total = format_duration(lasted) if lasted else str(len(lane.events) or "none")
+        parts += [
+            _across(top + LANE, "grid"),
+            _text(LEFT - GAP, middle, _cut(lane.name, LEFT - 2 * GAP), style="soft end"),
+            _beside(middle, lane.total or total, "soft"),
+            *(_event(event, x, top + 4, floor=top + LANE - 4) for event in lane.events),
+        ]
         top += LANE
     parts += _time_axis(ended, top)
-    parts.append(_text(LEFT + PLOT / 2, top + BOTTOM + 6, AXIS, style="soft middle"))
+    axis = "seconds since the first pressure began"
+    parts.append(_text(LEFT + PLOT / 2, top + BOTTOM + 6, axis, style="soft middle"))
     return _svg(name, top + BOTTOM + LINE, parts)
-
-
-def _total(events: Sequence[Event]) -> str:
-    """How long the periods lasted, or how many moments there are."""
-    lasted = sum((event.ended or event.began) - event.began for event in events)
-    return format_duration(lasted) if lasted else str(len(events) or "none")
 
 
 def _amount(amount: int, inodes: bool) -> str:
@@ -349,8 +379,13 @@ def _beside(y: float, text: str, style: str) -> str:
 
 
 def _svg(name: str, height: float, parts: Iterable[str]) -> str:
-    head = f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{html_text(name)}">'
-    return "\n".join([head, *parts, "</svg>"])
+    return "\n".join(
+        [
+            f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{html_text(name)}">',
+            *parts,
+            "</svg>",
+        ]
+    )
 
 
 def _scale(ended: float) -> Callable[[float], float]:
@@ -371,24 +406,10 @@ def _time_axis(ended: float, floor: float) -> list[str]:
     parts: list[str] = []
     for number in range(math.floor(ended / step) + 1):
         place = x(number * step)
-        parts.append(_line(place, floor, place, y2=floor + 5, style="grid"))
-        parts.append(_text(place, floor + 19, f"{number * step:.{digits}f} s", style="soft middle"))
-    return parts
-
-
-def _marks(marks: Sequence[MarkLine], y: Callable[[float], float]) -> list[str]:
-    """The lines at their amounts.
-
-    Labels are moved apart so that none covers another or leaves the chart.
-    """
-    parts: list[str] = []
-    place = 0.0
-    for lower, mark in reversed([*enumerate(sorted(marks, key=lambda each: each.amount))]):
-        height = y(mark.amount)
-        place = min(max(height + 4, place + LINE), HEIGHT - 6 - LINE * lower)
-        parts.append(_across(height, mark.style))
-        parts.append(_line(RIM, height, RIM + GAP - 3, y2=place - 4, style=mark.style))
-        parts.append(_beside(place, mark.label, mark.style))
+        parts += [
+            _line(place, floor, place, y2=floor + 5, style="grid"),
+            _text(place, floor + 19, f"{number * step:.{digits}f} s", style="soft middle"),
+        ]
     return parts
 
 
