@@ -538,8 +538,10 @@ def test_for_the_journal_a_line_begins_with_its_priority() -> None:
     stream = io.StringIO()
     Log(lambda: 0.0, stream=stream, journal=True).warning("full\nof it", signal="nodefs.available")
     Log(lambda: 0.0, stream=stream, journal=True, as_json=True).error("broken")
-    text, document = stream.getvalue().splitlines()
+    Log(lambda: 0.0, stream=stream, journal=True, verbosity=1).event(Level.DEBUG, "detail")
+    text, document, last = stream.getvalue().splitlines()
     assert (text, document[:3]) == ("<4>full\\nof it signal=nodefs.available", "<3>")
+    assert last == "<7>detail"
     assert json.loads(document[3:])["message"] == "broken"
 
 
