@@ -20,6 +20,7 @@ from tests.schemas import assert_a_log_line, assert_as_described
 
 PROGRAM = str(Path(sys.executable).with_name("reclaimd"))
 NO_EVENT = "NOT AN EVENT"
+DEFECT = "observing the node: "
 MOST_VALIDATED = 1000  # lines of the log of one daemon; a soak writes many more, and all alike
 PATIENCE_SECONDS = 60.0  # the limit of a wait, which ends as soon as it can
 Process = subprocess.Popen[bytes] | forked.Forked
@@ -137,7 +138,8 @@ class Daemon:
     `environment`: replaces that of the tests; `variables` are added. `program`: another
     installation of reclaimd. `cold`: Python is started for it, as with each of these; else it is
     forked, if it can be. If the daemon ended by itself, other than with exit 0 or by SIGKILL, the
-    test fails with its log. It also fails for a line of the log that is not as its schema says.
+    test fails with its log. It also fails for a line of the log that is not as its schema says, or
+    that tells of a defect.
     """
 
     def __init__(
@@ -195,6 +197,7 @@ class Daemon:
             raise AssertionError(f"the daemon ended with {code}; the log:\n{log}")
         if kind is None and self._program == PROGRAM:
             for event in self.events[:MOST_VALIDATED]:
+                assert not event["message"].startswith(DEFECT), event
                 if not event["message"].startswith(NO_EVENT):
                     assert_a_log_line(event)
 

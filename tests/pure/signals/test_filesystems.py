@@ -513,6 +513,7 @@ def test_a_filesystem_that_hangs_costs_one_thread_and_delays_nobody(node: Node) 
     for _ in range(MOST_ORDERS):
         node.samplers.ask([HANGING], node.answers.put)
     late = node.ask(HANGING)
+    assert (late.path, type(late.begun_at)) == (HANGING, float)
     assert late.problem == "/hanging: the filesystem has not answered an earlier statvfs yet"
     assert node.ask(SOUND).reading is not None
     assert node.is_quiet(HANGING)
