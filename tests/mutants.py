@@ -195,7 +195,7 @@ def _nearest_first(file: str, tests: Iterable[str]) -> list[str]:
     def place(test: str) -> int:
         return next(place for place, folder in enumerate(order) if test.startswith(folder))
 
-    return sorted(sorted(tests), key=place)
+    return sorted(tests, key=lambda test: (place(test), test))
 
 
 @functools.cache

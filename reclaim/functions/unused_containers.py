@@ -19,7 +19,7 @@ root fails the whole stage, and an unreadable directory of symlinks counts as em
 import os
 import stat
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
 from reclaim.containers.plan import (
@@ -383,16 +383,7 @@ class DanglingLogSymlinks(_OfLogs):
         links: Collection[LogEntry] = ()
         with suppress(OSError):
             links = self._entries()
-        answers: dict[str, StatusAnswer] = {}
-        errors = 0
-        for container_id in dict.fromkeys(
-            container_id_of_symlink(link.name) for link in links if link.kept is None
-        ):
-            answers[container_id] = ask_state(self._runtime, container_id)
-            errors = errors + 1 if answers[container_id] is NoState.ERROR else 0
-            # if the runtime is down, each request may take its whole deadline
-            if errors == ERRORS_IN_A_ROW:
-                break
+        answers = ask_states(self._runtime, links)
         self.listed_at = self._context.clock.monotonic()
         return plan_log_symlinks(links, answers, guarded=self._guarded)
 
@@ -438,6 +429,24 @@ def read_entry(directory: int, name: bytes) -> LogEntry | None:
     except FileNotFoundError:
         return None
     return LogEntry(name, identity_of(status), status.st_ctime_ns, target=target)
+
+
+def ask_states(runtime: Runtime, links: Iterable[LogEntry]) -> dict[str, StatusAnswer]:
+    """What ContainerStatus answers, by id, for each link that leads nowhere. Never raises.
+
+    No more requests are sent after two errors in a row: if the runtime is down, each
+    may take its whole deadline.
+    """
+    answers: dict[str, StatusAnswer] = {}
+    errors = 0
+    for container_id in dict.fromkeys(
+        container_id_of_symlink(link.name) for link in links if link.kept is None
+    ):
+        answers[container_id] = ask_state(runtime, container_id)
+        errors = errors + 1 if answers[container_id] is NoState.ERROR else 0
+        if errors == ERRORS_IN_A_ROW:
+            break
+    return answers
 
 
 def ask_state(runtime: Runtime, container_id: str) -> StatusAnswer:

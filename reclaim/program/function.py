@@ -413,26 +413,8 @@ class ProgramRun:
         it could not be started."""
         hangs = False
         try:
-            if not self._ends(seconds, clock, stopping.is_set):
-                self.problem = f"had not ended after {seconds:g} s"
-                if stopping.is_set():
-                    self.problem = "was ended because reclaimd was told to stop"
-                self._signal(signal.SIGTERM)
-                if not self._ends(GRACE_SECONDS, clock):
-                    self._signal(signal.SIGKILL)
-                    # which does not answer, and has started nothing yet
-                    if self.pid == self._supervisor.pid:
-                        self._supervisor.kill()
-                    self.problem += (
-                        "; SIGTERM has not ended it, SIGKILL has"
-                        if self._ends(GRACE_SECONDS, clock)
-                        else f"; it hangs in the kernel as process {self.pid}, SIGKILL has not"
-                        " ended it"
-                    )
-            self._read()
+            self._watch(seconds, clock, stopping)
             hangs = self.status is None
-            if self.status is not None:
-                self.problem = self.problem or _status_problem(self.status)
         finally:  # also after a bug, for instance in what takes the lines
             if not hangs:
                 self._close()
@@ -445,6 +427,27 @@ class ProgramRun:
             return False
         self._close()
         return True
+
+    def _watch(self, seconds: float, clock: Clock, stopping: threading.Event) -> None:
+        if not self._ends(seconds, clock, stopping.is_set):
+            self.problem = f"had not ended after {seconds:g} s"
+            if stopping.is_set():
+                self.problem = "was ended because reclaimd was told to stop"
+            self._signal(signal.SIGTERM)
+            if not self._ends(GRACE_SECONDS, clock):
+                self._signal(signal.SIGKILL)
+                # which does not answer, and has started nothing yet
+                if self.pid == self._supervisor.pid:
+                    self._supervisor.kill()
+                if self._ends(GRACE_SECONDS, clock):
+                    self.problem += "; SIGTERM has not ended it, SIGKILL has"
+                else:
+                    self.problem += (
+                        f"; it hangs in the kernel as process {self.pid}, SIGKILL has not ended it"
+                    )
+        self._read()
+        if self.status is not None:
+            self.problem = self.problem or _status_problem(self.status)
 
     def _ends(self, seconds: float, clock: Clock, stopped: Callable[[], bool] = bool) -> bool:
         """Waits until it has ended; False after `seconds`, or once it is stopped."""

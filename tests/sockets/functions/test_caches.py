@@ -388,11 +388,11 @@ def test_checkpoints_of_pods_that_are_gone_go_in_a_pass(small_node: SmallNode) -
 
 
 @rows("""
-    what                          | made                                                               | reason
-    a file beside another         | checkpoints/other.keep                                             |
+    what                          | made                                                                  | reason
+    a file beside another         | checkpoints/other.keep                                                |
     a file keeps it               | checkpoints/checkpoint-gone_default-app-2026-11-01T10:00:00Z.tar.keep | keep_list
-    its pod is there              | u1                                                                 | pod_alive
-    a pod is there without a name | u2                                                                 | pod_unknown
+    its pod is there              | u1                                                                    | pod_alive
+    a pod is there without a name | u2                                                                    | pod_unknown
 """)
 def test_a_checkpoint_is_looked_at_again_before_it_goes(
     tmp_path: Path, runtime: MemoryRuntime, made: str, reason: str | None
