@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from eviction.configuration.effective import Configuration, eviction_config
-from eviction.decision.headroom import FillRates, Outlook, with_needed
+from eviction.decision.headroom import FillRates, Outlook, faster, with_needed
 from eviction.decision.synchronize import EvictionConfig, ManagerState
 from eviction.decision.thresholds import raise_pressure
 from eviction.engine.effects import Effect, PassWanted, Request, Tell
@@ -377,10 +377,15 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         )
 
     def ahead(self, observations: SignalObservations) -> SignalObservations:
-        """The observations with what is needed for what is coming, as it fills now."""
+        """The observations with what is needed for what is coming, as it fills now, and no slower
+        than when a pass began: what it removes hides what is written."""
+        rates = self.fill_rates
+        for running in self.removing():
+            if running.measures:  # a periodic pass may last longer than a fill
+                rates = faster(running.begun_rates, rates)
         return with_needed(
             observations,
-            self.fill_rates,
+            rates,
             kubelets=self.config.kubelets_in_layout(observations.layout),
             lead_seconds=self.lead_seconds,
         )

@@ -87,6 +87,7 @@ class Disk:
         self.device = device
         self.clock = clock
         self.fills_by = 0.0  # bytes a second
+        self.preallocated, self.step = 0, 0  # of a file that grows on XFS
         self._since = clock.monotonic()
         self._available = AT_FIRST_MIB * MIB
         self._coming: list[tuple[float, int]] = []
@@ -106,7 +107,8 @@ class Disk:
 
     def reading(self, now: float) -> Reading:
         """What `statvfs` says."""
-        return Reading(FsStats(self.available, self.available, GIB, 1000, 2000, now), self.device)
+        available, ahead = self.available, (0, self.preallocated, self.step)
+        return Reading(FsStats(available, available, GIB, 1000, 2000, now, *ahead), self.device)
 
 
 class Store(Stage):
@@ -380,6 +382,8 @@ class Site:
                 self.change(configuration=configured(**self.settings))
             case ["fill", mib]:
                 self.disk.fills_by = float(mib) * MIB
+            case ["file", preallocated, step]:
+                self.disk.preallocated, self.disk.step = int(preallocated) * MIB, int(step) * MIB
             case ["mount"]:
                 self.disk.device += 1
             case ["late" | "check" | "look" | "fresh" | "patience" as what, seconds]:

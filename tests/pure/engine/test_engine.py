@@ -44,6 +44,7 @@ from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.surface.announcements import Announcements
 from eviction.types import EvictionError, Extent
 from eviction.wording.log import Log
+from reclaim import types
 from reclaim.removals import StageId, sent_claims
 from reclaim.types import Reason, Result
 from reclaim.workers import Workers
@@ -275,6 +276,33 @@ def test_a_long_plan_that_goes_forward_does_not_hang() -> None:
     answers = [Progressed(running, StageId(IMAGES, 1))]
     site.engine.coming += [(1000.0 + at, lambda: answers) for at in range(10, 120, 10)]
     assert told(site.ended(wanted)) == "satisfied: A removed 10"
+
+
+def test_while_it_plans_it_tells_once_a_second_that_it_goes_on() -> None:
+    """With each call that the runtime has answered, of its pass and stage; nothing after it."""
+    site, said = Site("A"), list[Progressed | None]()
+
+    class Long(Store):
+        def plan(self) -> types.Plan:
+            for _ in range(3):
+                said.append(site.engine.stages.progress())
+                self.clock.step(0.6)
+            return super().plan()
+
+    site.serves(site.images, Long(site.disk))
+    wanted = site.begin(100)
+    site.engine.until_it(Plan)
+    (running,) = site.engine.world.passes
+    site.ended(wanted)
+    goes_on = Progressed(running, StageId(IMAGES, 2))
+    assert (said, site.engine.stages.progress()) == ([goes_on, None, goes_on], None)
+
+
+def test_a_pass_says_how_long_its_removals_took() -> None:
+    """Seconds, of all stages of its functions."""
+    site = Site("aA")
+    site.happen("Send 2")
+    assert round(site.passed(15).timings.remove_seconds, 1) == 4.0
 
 
 def test_what_a_dry_run_checks_stands_in_no_other_pass_s_way() -> None:
@@ -542,7 +570,8 @@ class OnThreads(Performer):
         self.waited_for = False  # whether what hangs had to give up, as the test waited for it
         self.listeners, self.heard = Listeners(), Heard()
         self.listeners.add(self.heard)
-        self.samplers = Samplers(clock, lambda _, now: self.disk.reading(now), on_new_thread)
+        self.readings = 0
+        self.samplers = Samplers(clock, lambda _, now: self._reading(now), on_new_thread)
         self.samplers.prepare(("/node", "/node/images"))
         self.owner = Owner(
             self.site.engine.world,
@@ -554,6 +583,10 @@ class OnThreads(Performer):
             stopping=self.stopping,
         )
         self.stages = Stages(lambda: self.owner.world, self.site.engine.context, clock)
+
+    def _reading(self, now: float) -> Reading:
+        self.readings += 1
+        return self.disk.reading(now)
 
     def perform(self, job: Job) -> Event:
         """As the node does."""
@@ -650,6 +683,16 @@ def running(site: OnThreads) -> Iterator[None]:
         site.owner.stop()
         thread.join(LONGEST_SECONDS)
         assert not thread.is_alive()
+
+
+def test_between_two_looks_a_disk_is_polled_and_one_that_falls_is_looked_at() -> None:
+    """On its own thread, whatever the owner does."""
+    with on_threads("A", daemon=True) as site:
+        site.look()
+        looks, readings = site.owner.world.looks, site.readings
+        assert came_true(lambda: site.readings > readings + 1)
+        site.disk.free(-100 * MIB)
+        site.owner.until(lambda: site.owner.world.looks > looks)
 
 
 @pytest.mark.usefixtures("hasty")
