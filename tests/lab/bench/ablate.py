@@ -72,7 +72,14 @@ class Rule:
 
 
 RULES: dict[str, Rule] = {
-    "lead": Rule(fields={"lead": "0s"}),
+    "lead": Rule(
+        {
+            "eviction.decision.headroom:coming_bytes": (
+                "(lambda with_lead: lambda stats, fill, lead: with_lead(stats, fill, 0.0))"
+                "(coming_bytes)"
+            )
+        }
+    ),
     "side-by-side": Rule({"eviction.engine.relief:side_by_side": "lambda the, world: ()"}),
     "turns": Rule({"eviction.engine.relief:TURNS": "2"}),
     "more-in-flight": Rule({"reclaim.removals:limit_in_flight": "lambda parallel: parallel"}),
@@ -82,6 +89,10 @@ RULES: dict[str, Rule] = {
         }
     ),
     "next-step": Rule({"eviction.decision.headroom:STEP_SECONDS": "0.0"}, filesystems=("xfs",)),
+    "promised": Rule(
+        {"signals.ahead:PromisedByBtrfs": "lambda point: lambda stats: stats"},
+        filesystems=("btrfs",),
+    ),
     "early-writeback": Rule({"eviction.engine.step:NEAR_SECONDS": "0.0"}),
 }
 TOGETHER = "+"

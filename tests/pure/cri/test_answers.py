@@ -193,16 +193,17 @@ class Mounting(MemoryRuntime):
 
     def __init__(self, workers: Workers | None = None, containers: int = 3) -> None:
         super().__init__(SteppedClock(at=50.0))
+        self.runtime_version, self.volumes = "2.1.0", VOLUMES
         self.hold(*(container(f"c{number}") for number in range(containers)))
         self.inventory = Inventory(self, MemoryPods(), clock=self.clock, workers=workers)
 
     def version(self) -> RuntimeVersion:
-        return RuntimeVersion("containerd", "2.1.0")
+        return RuntimeVersion("containerd", self.runtime_version)
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
         """As it is when the answer leaves."""
         status = super().container_status(container_id)
-        return None if status is None else status._replace(image_volumes=VOLUMES)
+        return None if status is None else status._replace(image_volumes=self.volumes)
 
     def asked(self) -> int:
         """How often a status was asked for."""
@@ -257,6 +258,25 @@ def test_what_was_answered_is_not_asked_again() -> None:
     with suppress(GivenUp):
         runtime.read(lambda: runtime.asked() < 2)
     assert (runtime.read(), runtime.asked()) == (3, 3)
+
+
+@rows("""
+    version | volumes | asked | what
+    2.1.0   | none    | 3     | what mounts nothing goes on mounting nothing
+    2.1.1   | none    | 6     | unless that was said by another version
+    2.1.1   | some    | 3     | what mounts something goes on mounting it
+""")
+def test_another_version_of_the_runtime_is_asked_again(
+    version: str, volumes: str, asked: int
+) -> None:
+    """Which may know of image volumes that the one before did not tell."""
+    runtime = Mounting()
+    runtime.volumes = VOLUMES if volumes == "some" else ()
+    assert runtime.read() == (3 if runtime.volumes else 0)
+    runtime.runtime_version, runtime.connections_made = version, 1
+    runtime.volumes = VOLUMES
+    found = 3 if volumes == "some" or asked == 6 else 0
+    assert (runtime.read(), runtime.asked()) == (found, asked)
 
 
 # ---- only a read that lost its connection is repeated, and only for a moment

@@ -24,7 +24,6 @@ from eviction.records.passes import Pass, PassResult, Timings, Trigger
 from eviction.records.state_file import RecordFile
 from eviction.surface.announcements import Announcements
 from eviction.surface.daemon import (
-    KEPT_PASSES,
     NodeStatus,
     ThresholdStatusJson,
     Totals,
@@ -353,7 +352,7 @@ def test_calls_are_summed_by_function_and_the_last_one_is_kept() -> None:
 
 def test_twenty_passes_stay_and_one_that_is_explained_later_keeps_its_place() -> None:
     """The oldest go first; a pass that is replaced is there once, and not counted twice."""
-    totals, names = Totals(), [str(number) for number in range(KEPT_PASSES + 1)]
+    totals, names = Totals(), [str(number) for number in range(21)]
     for name in names:
         totals.passed(a_pass(pruned(1), id=name))
     totals.attributed(a_pass(pruned(1), id="2", reason="explained"))
