@@ -143,7 +143,7 @@ class LocalNode(LocalFiles):
                 record,
                 node.thresholds(record.observations.layout),
                 enough=enough,
-                lead_seconds=node.world.lead_seconds(),
+                lead_seconds=node.world.lead_seconds,
                 pods=pods,
             )
 

@@ -15,7 +15,7 @@ The arithmetic of the interval is in `signals.interval`, the polls are in `signa
 what a pass does is in `eviction.engine.relief`.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -265,10 +265,12 @@ def with_needed(
     fill_rates: FillRates,
     *,
     kubelets: Iterable[Threshold],
-    lead_seconds: Callable[[int], float],
+    lead_seconds: float,
 ) -> SignalObservations:
     """The observations with what must be available above the kubelet's hard marks for what is
-    coming. `lead_seconds`: by device; 0: nothing is done ahead."""
+    coming. `lead_seconds`: 0: nothing is done ahead."""
+    if not lead_seconds:
+        return observations
     hard = (threshold for threshold in kubelets if threshold.hard)
     limits = _next_marks(_headrooms(hard, observations))
     signals = dict(observations.signals)
@@ -278,8 +280,7 @@ def with_needed(
         _, stats = observations.filesystems[signal.filesystem]
         amount = (seen.filesystem.device_id, False)
         limit = limits.get(amount)
-        lead = lead_seconds(seen.filesystem.device_id)
-        coming = coming_bytes(stats, fill_rates.get(amount), lead) if lead else 0
+        coming = coming_bytes(stats, fill_rates.get(amount), lead_seconds)
         if limit is not None and coming:
             signals[signal] = seen._replace(needed=limit + coming)
     return observations._replace(signals=signals)

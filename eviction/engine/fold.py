@@ -84,8 +84,7 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
         case Refreshed():
             return refreshed(world, event)
         case WrittenBack(device):
-            last = world.writebacks.get(device, Writeback())
-            last = Writeback(ended_at=now, took=0.0 if last.since is None else now - last.since)
+            last = Writeback(ended_at=now)
             return world._replace(writebacks={**world.writebacks, device: last})
         case LookWanted(urgent):
             due = now if urgent else max(world.look_floor, now)

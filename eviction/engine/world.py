@@ -23,7 +23,7 @@ from eviction.records.passes import PeriodicLoop, Trigger
 from eviction.types import Decision, Extent, NodeCondition, Row
 from reclaim.function import NO_PRESSURE, Pressure
 from reclaim.functions.table import FUNCTIONS, FunctionTable
-from reclaim.removals import Claim, Claims, StageId, oldest_seconds
+from reclaim.removals import Claim, Claims, StageId
 from reclaim.types import NEVER, Outcomes, Plan, Usage, Verdict
 from signals.filesystems import FilesystemPaths
 from signals.interval import MIN_NOTIFY_SECONDS
@@ -252,12 +252,10 @@ class Lane(NamedTuple):
 
 
 class Writeback(NamedTuple):
-    """The early writeback of one filesystem. `since`: of the one that is under way, if any; `took`:
-    the seconds of the last one that has ended."""
+    """The early writeback of one filesystem. `since`: of the one that is under way, if any."""
 
     since: float | None = None
     ended_at: float = 0.0
-    took: float = 0.0
 
 
 class Look(NamedTuple):
@@ -351,18 +349,14 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         """Whether nothing is removed, only reported."""
         return self.dry_run or self.configuration.dry_run
 
-    def lead_seconds(self, device: int = -1) -> float:
+    @property
+    def lead_seconds(self) -> float:
         """How long before the kubelet's mark a pass begins at the latest: as long as removals have
-        lately taken, those that are not answered included, and as it takes to write back what that
-        device has to write. At most as long as one is waited for; 0 if the lead is switched off, or
-        gains nothing because a pass goes to the end of its row. `device`: -1: of none."""
+        lately taken, at most as long as one is waited for; 0 if the lead is switched off, or gains
+        nothing because a pass goes to the end of its row."""
         if not self.configuration.lead or self.configuration.extent is not Extent.ENOUGH:
             return 0.0
-        known = max(self.durations, default=FIRST_SECONDS)
-        waited = oldest_seconds(self.removals.values(), self.now)
-        last = self.writebacks.get(device, Writeback())
-        under_way = 0.0 if last.since is None else self.now - last.since
-        return min(max(known, waited, last.took, under_way), URGENT_PATIENCE_SECONDS)
+        return min(max(self.durations, default=FIRST_SECONDS), URGENT_PATIENCE_SECONDS)
 
     @property
     def outlook(self) -> Outlook:

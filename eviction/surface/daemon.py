@@ -386,7 +386,7 @@ class Daemon:
             listener_failures=node.listeners.failed,
             requests_waiting=len(world.wanted),
             paused_for_seconds=max(paused_until - now, 0.0),
-            lead_seconds=world.lead_seconds(),
+            lead_seconds=world.lead_seconds,
             conditions=conditions,
             disk_pressure=disk_pressure(conditions, world.config.kubelets),
             layout=seen.layout,

@@ -270,6 +270,8 @@ class Ring:
                 try:
                     with Sampler(disk, filling) as sampler:
                         filling.process.wait(WITHIN_SECONDS)
+                        if node.filesystem.fstype == "btrfs":
+                            run_tool("sync", "-f", disk)  # statvfs shows only then what was written
                         relieved = who is not None and came_true(
                             lambda: node.filesystem.available_bytes() >= ours, WITHIN_SECONDS
                         )

@@ -475,6 +475,6 @@ def test_what_is_coming_has_to_fit_above_the_kubelets_mark(
     kubelets += [threshold(NODEFS, f"{hard}Mi")] if hard else []
     grows: Any = {"preallocated_bytes": preallocated * MIB, "step_bytes": step * MIB}
     seen = observed(1200, inodes="10", **grows)
-    seen = with_needed(seen, filled(rate), kubelets=kubelets, lead_seconds=lambda _: lead)
+    seen = with_needed(seen, filled(rate), kubelets=kubelets, lead_seconds=lead)
     found = [seen.signals[signal].needed for signal in (NODEFS, INODES)]
     assert found == [needed * MIB, 0]

@@ -467,7 +467,7 @@ def test_what_happens_to_a_daemon(day: str) -> None:
             "asked": f"{handed['Locate']} {handed['Refresh']}",
             "problem": world.asking.problem,
             "written back": str(handed["WriteBack"]),
-            "lead": f"{world.lead_seconds():.2g}",
+            "lead": f"{world.lead_seconds:.2g}",
             "committed": " ".join(
                 path for each in effects if isinstance(each, Send) for path in each.btrfs
             ),
