@@ -193,7 +193,8 @@ class Mounting(MemoryRuntime):
 
     def __init__(self, workers: Workers | None = None, containers: int = 3) -> None:
         super().__init__(SteppedClock(at=50.0))
-        self.runtime_version, self.volumes = "2.1.0", VOLUMES
+        self.runtime_version = "2.1.0"
+        self.volumes: tuple[tuple[str, ...], ...] = VOLUMES
         self.hold(*(container(f"c{number}") for number in range(containers)))
         self.inventory = Inventory(self, MemoryPods(), clock=self.clock, workers=workers)
 
