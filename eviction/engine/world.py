@@ -372,14 +372,18 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
 
     def ahead(self, observations: SignalObservations) -> SignalObservations:
         """The observations with what is needed for what is coming, as it fills now, and no slower
-        than when a pass began: what it removes hides what is written."""
-        rates = self.fill_rates
-        for running in self.removing():
-            if running.measures:  # a periodic pass may last longer than a fill
-                rates = faster(running.begun_rates, rates)
+        than when the pass began that removes there: what it frees hides what is written."""
+        begun = {
+            amount: rate
+            for device, pass_id in self.booked_to.items()
+            # a periodic pass may last longer than a fill
+            if (running := self.passes.get(pass_id)) is not None and running.measures
+            for amount, rate in running.begun_rates.items()
+            if amount == (device, False)
+        }
         return with_needed(
             observations,
-            rates,
+            faster(begun, self.fill_rates),
             kubelets=self.config.kubelets_in_layout(observations.layout),
             lead_seconds=self.lead_seconds,
         )

@@ -10,8 +10,7 @@ offer is used: the command line, the configuration file, the JSON log.
 Every fill is added to FILE as soon as it has ended; the table is of all that are there, and
 `--runs 0` prints it alone.
 
-`RULES` says how the daemon is started without a rule: a field of the configuration where there is
-one, else attributes of its modules (`without`). Several are left out together by `RULE+RULE`, all
+`RULES` says which attributes of its modules the daemon has without a rule (`without`). Several are left out together by `RULE+RULE`, all
 of it by `reclaimd`; `nothing` is the engine as it is, alone. A rule that is gone from the engine
 goes from here.
 """
@@ -64,15 +63,14 @@ HEAD = "WITHOUT|FILLS|FIRST BYTE ms|LOWEST MiB|PRESSURE|s|IMAGES|CONTAINERS|BEYO
 @dataclass(frozen=True)
 class Rule:
     """How the engine does without a rule. `attributes`: `module:attribute` -> a Python expression,
-    evaluated in that module. `fields`: of the configuration. `filesystems`: where it applies."""
+    evaluated in that module. `filesystems`: where it applies."""
 
     attributes: Mapping[str, str] = field(default_factory=dict)
-    fields: Mapping[str, object] = field(default_factory=dict)
     filesystems: Sequence[str] = FILESYSTEMS
 
 
 RULES: dict[str, Rule] = {
-    "lead": Rule(
+    "lead": Rule(  # the field of that name leaves out the next step, too
         {
             "eviction.decision.headroom:coming_bytes": (
                 "(lambda with_lead: lambda stats, fill, lead: with_lead(stats, fill, 0.0))"
@@ -188,7 +186,7 @@ def _fills(on: Ring, filesystem: str, asked: argparse.Namespace) -> Iterator[dic
     for number in range(asked.runs):
         first = number * max(len(arms) // 3, 1) % len(arms)
         for rate in rates:
-            for without, start, fields in arms[first:] + arms[:first]:
+            for without, start in arms[first:] + arms[:first]:
                 where = {
                     "disk": asked.disk,
                     "runtime": asked.runtime,
@@ -198,44 +196,35 @@ def _fills(on: Ring, filesystem: str, asked: argparse.Namespace) -> Iterator[dic
                     "without": without,
                 }
                 about = {"engine": engine, "date": time.strftime("%Y-%m-%d")}
-                yield {**where, **about, **_fought(on, where, start, fields)}
+                yield {**where, **about, **_fought(on, where, start)}
 
 
-def _fought(
-    on: Ring, where: Mapping[str, Any], start: StartResponder, fields: Mapping[str, object]
-) -> dict[str, Any]:
+def _fought(on: Ring, where: Mapping[str, Any], start: StartResponder) -> dict[str, Any]:
     began = time.monotonic()
-    fought: Fought = on.fight(where["rate"], start, fields=fields, writers=where["writers"])
+    fought: Fought = on.fight(where["rate"], start, where["writers"])
     return {**asdict(fought), "taken_seconds": round(time.monotonic() - began, 1)}
 
 
-def _arms(
-    filesystem: str, names: Sequence[str]
-) -> Iterator[tuple[str, StartResponder, Mapping[str, object]]]:
+def _arms(filesystem: str, names: Sequence[str]) -> Iterator[tuple[str, StartResponder]]:
     """Who fights: the engine as it is, without each of these rules (none: of all), and another
     version where there is one."""
-    yield NOTHING, _daemon({}), {}
+    yield NOTHING, _daemon({})
     for name in names or ARMS:
         if name == NOTHING:
             continue
         if name == RECLAIMD:
-            yield name, lambda configuration: nullcontext(), {}
+            yield name, lambda configuration: nullcontext()
             continue
         rules = [RULES[each] for each in name.split(TOGETHER)]
         if all(filesystem in rule.filesystems for rule in rules):
             attributes = {
                 target: value for rule in rules for target, value in rule.attributes.items()
             }
-            yield (
-                name,
-                _daemon(attributes),
-                {key: value for rule in rules for key, value in rule.fields.items()},
-            )
+            yield name, _daemon(attributes)
     if other := os.environ.get(VARIABLE):
         yield (
             OTHER,
             lambda configuration: Daemon("--config", known_to_both(configuration), program=other),
-            {},
         )
 
 

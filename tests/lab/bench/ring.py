@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -239,15 +239,8 @@ class Ring:
         self._capacity = capacity_bytes(node.mountpoint)
         self.mark = self._capacity * OUR_MARK // 100
 
-    def fight(
-        self,
-        rate_mib: int,
-        start: StartResponder,
-        fields: Mapping[str, object],
-        writers: int,
-    ) -> Fought:
-        """One fill at so many MiB/s; `fields`: of the configuration, in place of the usual ones;
-        beside so many other `writers`."""
+    def fight(self, rate_mib: int, start: StartResponder, writers: int) -> Fought:
+        """One fill at so many MiB/s, beside so many other `writers`."""
         node, crowd, disk = self.node, self.crowd, self.node.mountpoint
         crowd.complete()
         ours = self.mark
@@ -257,7 +250,7 @@ class Ring:
         fill_bytes(disk / "ballast", ours + headroom, fast=True).wait(60.0)
         run_tool("sync", "-f", disk)
         images, containers = len(crowd.unused()), len(crowd.containers())
-        configuration = self._configuration(fields)
+        configuration = self._configuration()
         try:
             with (
                 _throttled(node, most_mib) if most_mib else nullcontext(),
@@ -298,13 +291,13 @@ class Ring:
             others_mib_s=others_mib_s,
         )
 
-    def _configuration(self, fields: Mapping[str, object]) -> str:
+    def _configuration(self) -> str:
         path, node = self._directory, self.node
         kubelet = path / "kubelet.yaml"
         hard = {signal: f"{percent}%" for signal, percent in KUBELETS_PERCENT.items()}
         head = {"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}
         kubelet.write_text(json.dumps({**head, "evictionHard": hard}))
-        usual = {
+        fields = {
             "kubeletConfig": str(kubelet),
             "kubeletHealthzEndpoint": "",
             "rootDirectory": str(node.kubelet.root_dir),
@@ -313,7 +306,7 @@ class Ring:
             "imageMinimumGCAge": "1s",
             "holdOffAfterStart": "0s",
         }
-        return str(write_configuration(path / "reclaimd.yaml", **{**usual, **fields}))
+        return str(write_configuration(path / "reclaimd.yaml", **fields))
 
 
 @contextmanager

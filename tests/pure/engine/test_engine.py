@@ -49,11 +49,13 @@ from reclaim.removals import StageId, sent_claims
 from reclaim.types import Reason, Result
 from reclaim.workers import Workers
 from signals.filesystems import Reading
+from signals.interval import FillRate
 from signals.samplers import Sample, Samplers
 from signals.summary import asked
 from signals.types import FilesystemIdentity, Signal
 from tests.inline import configured
 from tests.pure.engine.site import (
+    AT_FIRST_MIB,
     CONTAINERS,
     DEVICE,
     IMAGES,
@@ -64,7 +66,7 @@ from tests.pure.engine.site import (
     record_of,
     told,
 )
-from tests.pure.values import MIB, SteppedClock, on_new_thread, stats, threshold
+from tests.pure.values import MIB, SteppedClock, filling, on_new_thread, stats, threshold
 from tests.reclaimd_process import came_true
 from tests.rows import rows, rows_of
 from tests.thread_limit import no_thread_starts
@@ -303,6 +305,23 @@ def test_a_pass_says_how_long_its_removals_took() -> None:
     site = Site("aA")
     site.happen("Send 2")
     assert round(site.passed(15).timings.remove_seconds, 1) == 4.0
+
+
+def test_what_a_pass_frees_hides_what_is_written_where_it_removes_alone() -> None:
+    """On another filesystem a fill that has ended stays ended, however long the pass lasts."""
+    site = Site("A")
+    site.happen("kubelet, Send A inf")
+    site.begin(10)
+    site.engine.until_it(Send)
+    world, rate = site.engine.world, filling(FillRate(AT_FIRST_MIB * MIB, 0.0), 100 * MIB)
+    (running,) = world.passes.values()
+    passes = {running.id: running._replace(begun_rates={(DEVICE, False): rate})}
+    ended = {(DEVICE, False): FillRate(AT_FIRST_MIB * MIB, 0.0)}
+    for device, needed in ((DEVICE, 579 * MIB), (DEVICE + 1, 0)):
+        booked = {device: running.id}
+        seen = world._replace(passes=passes, fill_rates=ended, booked_to=booked)
+        found = seen.ahead(world.observations).signals[Signal.NODEFS_AVAILABLE]
+        assert found.needed == needed
 
 
 def test_what_a_dry_run_checks_stands_in_no_other_pass_s_way() -> None:
