@@ -51,6 +51,11 @@ class Published(NamedTuple):
         """Whether it has been awaited for too long."""
         return self.asked_at is not None and now >= self.asked_at + LATE_SECONDS
 
+    def tried_since(self, then: float, now: float) -> bool:
+        """Whether a reading that began then or later has succeeded, or none can be had now."""
+        read = self.last is not None and self.last.begun_at >= then
+        return read or bool(self.problem) or self.late(now)
+
 
 PublishedReadings = Mapping[str, Published]
 """By path. A path that is missing was never asked for."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, assert_never, cast
 from eviction.configuration.effective import Configuration
 from eviction.configuration.file import FunctionEntry, FunctionKind
 from eviction.configuration.kubelet_ways import asking_for_pods
+from eviction.decision.synchronize import synchronize
 from eviction.engine.effects import (
     Check,
     Event,
@@ -253,13 +254,22 @@ class Node(NodeView):
         return Located(self.summary.paths, problem)
 
     def look(self) -> tuple[SignalObservations, Decision]:
-        """Observes the node and decides."""
-        world = self.world
-        # one that has begun already may not know what is known now
-        before = world.looks + (world.look is not None)
-        self.owner.post(LookWanted(urgent=True))
-        self.owner.until(lambda: self.world.looks > before)
-        return self.world.observations, self.world.decision
+        """Observes the node by readings that begin now, or cannot be had, and decides; even if the
+        daemon, whose looks do not wait so long, has decided about the same readings."""
+        asked_at = self.clock.monotonic()
+        while True:
+            world = self.world
+            # one that has begun already may not know what is known now
+            before = world.looks + (world.look is not None)
+            self.owner.post(LookWanted(urgent=True))
+            self.owner.until(partial(self._has_looked, before))
+            world = self.world
+            if all(each.tried_since(asked_at, world.now) for each in world.readings.values()):
+                manager = world.manager._replace(last_observations={})
+                return world.observations, synchronize(world.config, manager, world.observations)[1]
+
+    def _has_looked(self, before: int) -> bool:
+        return self.world.looks > before
 
     def want(
         self,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.faults.fuse import SilentFilesystem
 from tests.nodes.distortions import Distort, Distortion
 from tests.nodes.faults import Hang
 from tests.nodes.small_node import EVERYTHING, MIB, SmallNode, reason_of, relieve
+from tests.pure.values import SteppedClock
 from tests.reclaimd_process import answer, reclaimd, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.mounts import tmpfs
@@ -105,6 +107,30 @@ def test_nothing_is_removed_blind(small_node: SmallNode) -> None:
     assert reason_of(record, images[2]) == "unreadable", (
         "an image that stays is not reported as relieved"
     )
+
+
+def test_who_asks_is_answered_by_readings_that_begin_then(small_node: SmallNode) -> None:
+    """The looks of a daemon wait 50 ms for them; and what has been decided about is so once more."""
+    clock, seconds = SteppedClock(), 0.0
+
+    def read(path: str, now: float) -> Reading:
+        clock.step(seconds)
+        time.sleep(seconds)
+        return read_statvfs(path, now)
+
+    node = small_node.node(Signal.NODEFS_AVAILABLE, above=MIB, clock=clock, reader=read)
+    node.locate()
+    node.begin_on_its_own(3600.0)
+    assert node.look()[1].acted_on is not None
+    assert node.look()[1].acted_on is not None
+    small_node.add_images(1)
+    clock.step(1.0)
+    seconds = 0.1
+    observations, decision = node.look()
+    assert decision.acted_on is not None
+    free = os.statvfs(small_node.disk)
+    available = free.f_bavail * free.f_frsize
+    assert observations.signals[Signal.NODEFS_AVAILABLE].available == available
 
 
 def test_a_dead_image_filesystem_does_not_stop_check(make_small_node: SmallNodeFactory) -> None:
