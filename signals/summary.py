@@ -162,10 +162,10 @@ class NodeSummary:
         paths = self.paths
         awaited = paths.distinct()
         # each is answered once, perhaps when nobody waits any more
-        answers = queue.Queue[Sample](len(awaited))
+        answers = queue.SimpleQueue[Sample]()
         began = self.clock.monotonic()
         readings = asked({}, awaited, began)
-        self.samplers.ask(sorted(awaited), answers.put_nowait)
+        self.samplers.ask(sorted(awaited), answers.put)
         now = began
         for _ in awaited:
             try:
@@ -192,7 +192,8 @@ def _one_per_filesystem(samples: Iterable[Sample]) -> dict[str, tuple[Filesystem
     latest = {}
     for read in filesystems.values():
         stats = max((reading.stats for _, reading in read), key=_time_of)
-        polls = tuple(sorted({poll for _, reading in read for poll in reading.polls}, key=_time_of))
+        polled = {poll.time: poll for _, reading in read for poll in reading.polls}
+        polls = tuple(sorted(polled.values(), key=_time_of))
         for sample, reading in read:
             identity = sample.identity or FilesystemIdentity(sample.path, reading.device_id)
             latest[sample.path] = identity, reading._replace(stats=stats, polls=polls)

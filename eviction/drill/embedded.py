@@ -1,7 +1,7 @@
 """Runs a scenario on the embedded node: the daemon's loop, pressures, faults, an observer.
 
-No measured time comes from the daemon: the observer reads the filesystems every 2 ms, and the
-runtime records when it really removed something.
+No measured time comes from the daemon: the observer reads the filesystems every 2 ms where
+anything changes, and the runtime records when it really removed something.
 """
 
 import math

@@ -46,6 +46,7 @@ from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
 PRESSURE_INTERVAL_SECONDS = 0.002
 CALM_INTERVAL_SECONDS = 0.02
 CLOSE_OBSERVATION_SECONDS = 30.0  # in a longer episode milliseconds do not matter
+FEW_SAMPLES = 20  # if all are equal, nothing changes
 START_SECONDS = 10.0
 NEVER_CROSSED_SECONDS = 5.0
 SHORTEST_PAUSE_SECONDS = 0.02
@@ -270,8 +271,8 @@ class Observation:
     """Observes one node, and takes what the daemon beside it reports. `show` is called with every
     pass of that."""
 
-    calm_seconds = PRESSURE_INTERVAL_SECONDS
-    """Between two readings, while there is no pressure or has been for long."""
+    follows_changes = True
+    """Whether it reads often while anything changes, too, not only in the beginning of pressure."""
 
     def __init__(self, node: Node):
         self.node = node
@@ -300,8 +301,10 @@ class Observation:
         """
         self.node.listeners.add(self)
         with ThreadPoolExecutor(1) as threads:
-            loop = threads.submit(daemon.run)
+            # starts the thread: one that SIGINT finds starting would run on for ever
+            threads.submit(int).result()
             try:
+                loop = threads.submit(daemon.run)
                 self._ready.wait(START_SECONDS)
                 yield
             finally:
@@ -360,12 +363,14 @@ class Observation:
 
     def _interval(self, seconds: float) -> float:
         """Seconds until the next reading."""
+        measured = self.measured
+        changes = len({sample.available for sample in measured.samples[-FEW_SAMPLES:]}) > 1
         if (
-            self.measured.under_pressure
-            and seconds - self.measured.episodes[-1].crossed < CLOSE_OBSERVATION_SECONDS
-        ):
+            measured.under_pressure
+            and seconds - measured.episodes[-1].crossed < CLOSE_OBSERVATION_SECONDS
+        ) or (changes and self.follows_changes):
             return PRESSURE_INTERVAL_SECONDS
-        return self.calm_seconds
+        return CALM_INTERVAL_SECONDS
 
 
 class NodeObservation(Observation):
@@ -374,7 +379,7 @@ class NodeObservation(Observation):
     The constructor raises RuntimeUnavailable if the runtime cannot be reached.
     """
 
-    calm_seconds = CALM_INTERVAL_SECONDS
+    follows_changes = False  # something always does
 
     def __init__(self, node: Node):
         if problem := node.locate():
