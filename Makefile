@@ -62,7 +62,7 @@ newest: development
 	@newest=$$(.ci/newest-python); \
 	if [ "$$($$newest -V)" = "$$($(BIN)/python -V)" ]; then rm -rf $(NEWEST); else .ci/venv $(NEWEST) $$newest test; fi
 
-# Leaves out the tests of packaging, pages and the lab if none of their files has changed. HOUSE=1 runs them,
+# Leaves out the tests of packaging, pages, examples and the lab if none of their files has changed. HOUSE=1 runs them,
 # and fails where a test is skipped that may not be (tests/skips.py).
 test: development
 	@.ci/debian-packages $(PACKAGES)

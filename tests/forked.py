@@ -7,6 +7,7 @@ A start takes 0.3 s of processor time, nearly all of it for imports, and the tes
 400 times; a fork takes a tenth. Each worker has one process that forks, from its first start to its
 end; it has a single thread, and imports nothing that starts one. What it forks has its own
 arguments, environment, directory and standard streams, and runs `eviction.__main__` from there on.
+A shell has it fork by `tests/forking.py`, which stands for the program.
 
 Does not cover: what a start itself does (imports, bytecode, PYTHON* variables) and what a process
 of its own costs (memory). Tests of those start a Python.
@@ -14,6 +15,7 @@ of its own costs (memory). Tests of those start a Python.
 
 import gc
 import importlib
+import io
 import json
 import os
 import select
@@ -24,10 +26,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 from eviction.cli.commands import COMMANDS
+from tests import forking
 
 IMPORTED_LATER = (
     "eviction.surface.metrics",
@@ -41,26 +47,27 @@ STATUS_BYTES = 8
 class Forked:
     """A process that was forked; as much of subprocess.Popen as the tests need.
 
-    Any thread may call it.
+    Any thread may call it. `forker`: the connection that tells its exit code; it is killed if that
+    is closed before.
     """
 
-    def __init__(self, pid: int, report: int):
+    def __init__(self, pid: int, forker: socket.socket):
         self.pid = pid
         self.returncode: int | None = None
-        self._report = report
+        self._forker = forker
         self._lock = threading.Lock()
 
     def poll(self, timeout_seconds: float = 0.0) -> int | None:
         """The exit code, negative for a signal; None while the process runs."""
         ended = (
-            self.returncode is not None or select.select([self._report], [], [], timeout_seconds)[0]
+            self.returncode is not None or select.select([self._forker], [], [], timeout_seconds)[0]
         )
         with self._lock:
             if ended and self.returncode is None:
-                told = os.read(self._report, STATUS_BYTES)
+                told = self._forker.recv(STATUS_BYTES)
                 assert told, "the process that forks has ended"
                 self.returncode = int(told)
-                os.close(self._report)
+                self._forker.close()
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -85,37 +92,26 @@ class Forked:
 
 
 class _Forker:
-    """The process that forks, as its parent sees it. It ends when its socket is closed."""
+    """The process that forks, as its parent sees it. It ends when its stdin is closed."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            number = theirs.fileno()
+        self._directory = TemporaryDirectory()
+        self.address = f"{self._directory.name}/forker.sock"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(self.address)
+            listener.listen()
+            number = listener.fileno()
             command = [sys.executable, "-m", "tests.forked", str(number)]
-            self._process = subprocess.Popen(command, pass_fds=[number], stdin=subprocess.DEVNULL)
-
-    def start(
-        self, arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]
-    ) -> tuple[int, int]:
-        """The pid of the new process, and a descriptor from which its status can be read."""
-        order = {
-            "arguments": [*arguments],
-            "environment": {**environment},
-            "directory": os.getcwd(),
-        }
-        report, theirs = os.pipe()
-        try:
-            with self._lock:
-                socket.send_fds(self._socket, [json.dumps(order).encode()], [*streams, theirs])
-                return int(self._socket.recv(STATUS_BYTES)), report
-        finally:
-            os.close(theirs)
+            self._process = subprocess.Popen(command, pass_fds=[number], stdin=subprocess.PIPE)
+        self.program = Path(self._directory.name, "reclaimd")
+        client = f"{sys.executable} -SI {forking.__file__} {self.address}"
+        self.program.write_text(f'#!/bin/sh\nexec {client} "$@"\n')
+        self.program.chmod(0o700)
 
     def end(self) -> None:
         """Waits for its end. What it has forked goes on."""
-        self._socket.close()
-        self._process.wait()
+        self._process.communicate()
+        self._directory.cleanup()
 
 
 _forker = cache(_Forker)
@@ -144,48 +140,55 @@ def start(
     arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]
 ) -> Forked:
     """Starts a command of the program. `streams`: the descriptors of its standard streams."""
-    return Forked(*_forker().start(arguments, environment, streams))
+    return Forked(*forking.ordered(_forker().address, arguments, environment, streams))
+
+
+def program() -> Path:
+    """What stands for the program in a shell."""
+    return _forker().program
 
 
 # ---- the process that forks
 
 
-def _serve(server: socket.socket) -> Callable[[], int] | None:
+def _serve(listener: socket.socket) -> Callable[[], int] | None:
     """Forks for each order. In a forked process: returns what it has to run.
 
     In the one that forks: None at the end.
     """
-    ended = selectors.DefaultSelector()
-    ended.register(server, selectors.EVENT_READ)
+    ready = selectors.DefaultSelector()
+    for waited_for in (sys.stdin, listener):
+        ready.register(waited_for, selectors.EVENT_READ)
     while True:
-        for key, _ in ended.select():
-            if key.data is not None:
-                pid, report = key.data
-                ended.unregister(key.fd)
-                os.close(key.fd)
-                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                _tell(report, code)
-                continue
-            order, descriptors, _, _ = socket.recv_fds(server, MOST_BYTES, 4)
-            if not order:
+        for key, _ in ready.select():
+            if key.fileobj is sys.stdin:
                 return None
-            *streams, report = descriptors
-            pid = os.fork()
-            if pid == 0:
-                ended.close()
-                return _prepared(json.loads(order), streams)
-            for descriptor in streams:
-                os.close(descriptor)
-            ended.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, report))
-            server.send(str(pid).encode())
-
-
-def _tell(report: int, code: int) -> None:
-    try:
-        os.write(report, str(code).encode())
-    except BrokenPipeError:  # nobody has waited
-        pass
-    os.close(report)
+            if key.fileobj is listener:
+                client, _ = listener.accept()
+                order, streams, _, _ = socket.recv_fds(client, MOST_BYTES, 3)
+                pid = os.fork()
+                if pid == 0:
+                    ready.close()
+                    return _prepared(json.loads(order), streams)
+                for descriptor in streams:
+                    os.close(descriptor)
+                client.send(str(pid).encode())
+                ended = os.pidfd_open(pid)
+                for waited_for in (client, ended):
+                    ready.register(waited_for, selectors.EVENT_READ, (client, pid, ended))
+                continue
+            client, pid, ended = key.data
+            if key.fd == ended:
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                with suppress(OSError):  # nobody has waited
+                    client.send(str(code).encode())
+                ready.unregister(ended)
+                os.close(ended)
+            elif client.fileno() >= 0:  # it has hung up
+                signal.pidfd_send_signal(ended, signal.SIGKILL)
+            if client.fileno() >= 0:
+                ready.unregister(client)
+                client.close()
 
 
 def _prepared(order: dict[str, object], streams: Sequence[int]) -> Callable[[], int]:
@@ -195,7 +198,8 @@ def _prepared(order: dict[str, object], streams: Sequence[int]) -> Callable[[], 
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 # until the process ends, as the others
     sys.stdout = open(1, "w", 1 if os.isatty(1) else -1, encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    unbuffered = open(2, "wb", 0, closefd=False)  # noqa: SIM115
+    sys.stderr = io.TextIOWrapper(unbuffered, "utf-8", "backslashreplace", write_through=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     arguments, environment, directory = order["arguments"], order["environment"], order["directory"]
     assert isinstance(arguments, list)

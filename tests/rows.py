@@ -41,5 +41,5 @@ def read(cell: str, kind: Any) -> Any:
     if type(None) in get_args(kind):
         return read(cell, get_args(kind)[0]) if cell else None
     if kind is Any or get_origin(kind) in (list, dict):
-        return yaml.safe_load(cell)
+        return yaml.load(cell, yaml.CSafeLoader)
     return kind[cell] if issubclass(kind, Enum) else kind(cell)

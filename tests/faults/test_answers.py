@@ -43,7 +43,7 @@ from tests.sockets.mounts import need_mounts
 from tests.sockets.passes import fault
 
 MOST_PASSES = 20
-SIDE_BY_SIDE = 8  # nodes at a time: a pass mostly waits
+SIDE_BY_SIDE = 4  # nodes at a time: a pass mostly waits
 USUAL = "containerd-2"
 DIALECTS = {USUAL: CONTAINERD_2, "containerd-1.6": CONTAINERD_1_6, "cri-o": CRI_O_1_31}
 LISTS = ("ListContainers", "ListPodSandbox", "ListImages")

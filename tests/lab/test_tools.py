@@ -1,10 +1,9 @@
 """The tests' own tools: a run with `HOUSE=1` is not green if tests were skipped that nothing allows to
-be; a mutant is one place of a module, which is a program all the same; of pages with commands and what
-they print: what counts as the same, and what is written in its place."""
+be; of pages with commands and what they print: what counts as the same, and what is written in its
+place."""
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
@@ -13,14 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.console_pages import Step, steps_of, with_outputs
-from tests.mutants import chosen
 from tests.repository import ROOT
 from tests.rows import rows
 
-pytestmark = pytest.mark.house(
-    *("tests/skips.py", "tests/conftest.py", "tests/mutants.py", "tests/broken_rules"),
-    "tests/console_pages.py",
-)
+pytestmark = pytest.mark.house("tests/skips.py", "tests/conftest.py", "tests/console_pages.py")
 
 # ---- skips
 
@@ -70,19 +65,6 @@ def test_with_house_a_skip_that_nothing_allows_fails(
 ) -> None:
     """`ALLOW_SKIPS` names more that are allowed."""
     assert outcomes(tmp_path, **variables) == (code, said)
-
-
-# ---- mutants
-
-
-def test_the_same_seed_chooses_the_same_and_each_is_a_program() -> None:
-    """Of one room."""
-    first = chosen(40, 1, ["signals"])
-    assert first == chosen(40, 1, ["signals"]) != chosen(40, 2, ["signals"])
-    assert len({mutant.kind for mutant in first}) > 5
-    for mutant in first:
-        text = (ROOT / mutant.file).read_bytes()
-        ast.parse(text[: mutant.start] + mutant.new.encode() + text[mutant.end :])
 
 
 # ---- pages

@@ -1,7 +1,7 @@
 """Settings of ring 1: properties are searched without a time limit per example, since
 the machine may be shared.
 
-`PROPERTY_EXAMPLES` sets the examples of each property, 100 if it is not set.
+`PROPERTY_EXAMPLES` sets the examples of each property, 50 if it is not set.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "50"))
 
 settings.register_profile(
     "pure", deadline=None, database=None, print_blob=True, max_examples=EXAMPLES

@@ -35,6 +35,8 @@ APPLETS = ("sh", "sleep", "true", "false", "cat", "ls", "dd", "echo", "rm")
 SLEEP_FOR_EVER = ("/bin/sleep", "1000000000")
 # one modification time for all members: equal content gives equal digests
 FIXED_TIME = 1_700_000_000
+# repeated: to draw all bytes would take longer than to import them
+RANDOM = random.Random(0).randbytes(1 << 20)  # noqa: S311 # repeatable content, no secret
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Layer:
     """One layer by recipe: two equal recipes give byte-equal tars, so images that
     name both share one blob.
 
-    `files` are (path, size in bytes) of random content drawn from `seed`; `busybox` adds
+    `files` are (path, size in bytes) of content that differs by `seed`; `busybox` adds
     /bin/busybox and its links. The tar is held in memory while an image is written: keep a
     layer below some hundred MiB.
     """
@@ -56,13 +58,14 @@ class Layer:
 
         FileNotFoundError when a busybox is wanted and none is installed.
         """
-        source = random.Random(self.seed)  # noqa: S311 - repeatable content, no secret
         out = io.BytesIO()
         with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as archive:
             if self.busybox:
                 _add_busybox(archive)
-            for path, size in self.files:
-                _add_file(archive, path, source.randbytes(size))
+            for number, (path, size) in enumerate(self.files):
+                whole, rest = divmod(size, len(RANDOM))
+                content = f"{self.seed} {number} ".encode() + RANDOM * whole + RANDOM[:rest]
+                _add_file(archive, path, content[:size])
         return out.getvalue()
 
 

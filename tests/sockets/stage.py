@@ -38,12 +38,12 @@ from eviction.surface.control_client import NotAskedError, ask
 from reclaim.cri import cri_pb2 as pb
 from signals.quantity import parse_quantity
 from signals.types import Signal
+from tests import forked
 from tests.expected import expect
 from tests.nodes.faults import Fail, Hang
 from tests.nodes.small_node import AN_HOUR, SmallNode
 from tests.printed import VARIES, normalized
 from tests.reclaimd_process import (
-    PROGRAM,
     Daemon,
     answer,
     came_true,
@@ -218,7 +218,7 @@ class Stage:
             case [method, "answers"]:
                 del self.small.failpoints[method]
             case _:
-                _, printed = in_shell(self.directory, {"RECLAIMD": PROGRAM})(step)
+                _, printed = in_shell(self.directory, {"RECLAIMD": str(forked.program())})(step)
                 return printed.splitlines()
         return []
 

@@ -376,10 +376,9 @@ def test_the_forms_are_those_of_the_parsers(text: str) -> None:
 
 # ---- in words of the file
 
-WRONG = """null; -7; 1.5; true; x; '5'; []; [7]; [null]; {}; {a: null}; {a: [x]}; [{a: 1}]; [[x]];
-{nodefs.available: 7}; {nodefs.available: [{}]}; 99999999999999999999""".replace("\n", " ").split(
-    "; "
-)
+WRONG_TEXTS = """null; -7; 1.5; true; x; '5'; []; [7]; [null]; {}; {a: null}; {a: [x]}; [{a: 1}]; [[x]];
+{nodefs.available: 7}; {nodefs.available: [{}]}; 99999999999999999999"""
+WRONG = {text: yaml.safe_load(text) for text in WRONG_TEXTS.replace("\n", " ").split("; ")}
 PYTHONS = re.compile(
     r"\bNone\b|\bTrue\b|\bFalse\b|dictionary|[Ii]nput should|[Ii]nput was|instance of|Entry\b"
     r"|valid (?:integer|boolean|list|string|number)|Fields\b|NoneType|_type\b|Value error|<class"
@@ -447,12 +446,13 @@ def test_a_wrong_value_of_any_field_is_told_in_words_of_the_file(
     usual, document = (yaml.safe_load(entry.replace("NODE", NODE)), document.replace("NODE", NODE))
     model, told = getattr(module, kind), 0
     names = [field.alias or name for name, field in model.model_fields.items()]
-    read(yaml.safe_load(base))
-    for name, wrong in itertools.product(names, WRONG):
-        changed = {**usual, name: yaml.safe_load(wrong)}
+    given = yaml.safe_load(base)
+    read(given)
+    for name, (wrong, value) in itertools.product(names, WRONG.items()):
+        changed = {**usual, name: value}
         fields = yaml.safe_load(document.replace("ENTRY", json.dumps(changed)))
         try:
-            read({**yaml.safe_load(base), **fields})
+            read({**given, **fields})
         except EvictionError as error:
             told, sentence = told + 1, str(error)
         else:

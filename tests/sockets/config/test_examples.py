@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from signals.types import Signal
+from tests import forked
 from tests.nodes.small_node import MIB, SmallNode
 from tests.pages import DOCS, code_blocks
 from tests.ports import free_port
@@ -35,6 +36,8 @@ from tests.sockets.config.stories import TOLD, assert_told, in_shell, stories_in
 from tests.sockets.monitoring import Alertmanager
 from tests.sockets.mounts import tmpfs
 from tests.tool import tool
+
+pytestmark = pytest.mark.house("config", "docs/functions.md", "eviction", "reclaim", "signals")
 
 CONFIG = ROOT / "config"
 EXAMPLES = CONFIG / "examples"
@@ -82,7 +85,7 @@ def test_an_example_does_what_its_story_tells(tmp_path: Path, name: str, number:
         "CONFIG": str(CONFIG),
         "EXAMPLES": str(EXAMPLES),
         "OURS": sys.executable,
-        "PATH": f"{Path(PROGRAM).parent}:{os.environ['PATH']}",
+        "PATH": f"{forked.program().parent}:{os.environ['PATH']}",
         "TMPDIR": str(tmp_path),
         "COMPLETE": str(TOLD / "complete"),
         "MANWIDTH": "80",

@@ -38,6 +38,7 @@ LOADED = re.compile(
 # ---- schemas
 
 
+@pytest.mark.house("config/schema", ".ci/schemas.py", "eviction", "reclaim", "signals")
 def test_each_schema_is_current_and_is_one(tmp_path: Path) -> None:
     """`make schema` would change nothing but, with another version of pydantic, the order of
     keywords. By the draft that it names; its `$id` is its name. The chart's has a test beside it."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+import pytest
 import yaml
 
 from signals.types import Signal
@@ -23,6 +24,8 @@ from tests.sockets.monitoring import Prometheus
 from tests.sockets.passes import satisfied
 from tests.sockets.surface.test_http_server import address_of
 from tests.tool import tool
+
+pytestmark = pytest.mark.house("config", "eviction/surface", "eviction/engine/view.py")
 
 CONFIG = ROOT / "config"
 RULES = CONFIG / "prometheus" / "rules.yaml"

@@ -15,9 +15,6 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from operator import itemgetter
 
-from scipy.optimize import linprog
-from scipy.sparse import csr_array
-
 from tests.lab.bench.regret.node import KUBELET_MARK
 from tests.lab.bench.regret.workloads import GIB, Trace
 
@@ -30,6 +27,9 @@ bound, and a faster one."""
 
 def least_bytes_again(trace: Trace) -> int:
     """Bytes that are pulled again in this trace at least, if the kubelet never sees its mark."""
+    from scipy.optimize import linprog  # takes a second, which few tests have to
+    from scipy.sparse import csr_array
+
     uses = _uses(trace)
     gaps: dict[tuple[float, float], float] = defaultdict(float)  # between uses, in GiB
     for size, spells in uses:
