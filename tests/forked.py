@@ -41,7 +41,6 @@ IMPORTED_LATER = (
     "eviction.drill.runtime",
 )
 MOST_BYTES = 1 << 17  # of the arguments and the environment of one start
-STATUS_BYTES = 8
 
 
 class Forked:
@@ -64,7 +63,7 @@ class Forked:
         )
         with self._lock:
             if ended and self.returncode is None:
-                told = self._forker.recv(STATUS_BYTES)
+                told = self._forker.recv(forking.STATUS_BYTES)
                 assert told, "the process that forks has ended"
                 self.returncode = int(told)
                 self._forker.close()

@@ -12,6 +12,8 @@ import signal
 import socket
 import sys
 
+STATUS_BYTES = 8
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +34,7 @@ def ordered(
     forker = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     forker.connect(address)
     socket.send_fds(forker, [json.dumps(order).encode()], streams)
-    return int(forker.recv(8)), forker
+    return int(forker.recv(STATUS_BYTES)), forker
 
 
 def main(address: str, *arguments: str) -> int:
@@ -40,7 +42,7 @@ def main(address: str, *arguments: str) -> int:
     pid, forker = ordered(address, arguments, os.environ, (0, 1, 2))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda passed, _: os.kill(pid, passed))
-    code = int(forker.recv(8))
+    code = int(forker.recv(STATUS_BYTES))
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)

@@ -364,13 +364,14 @@ class Observation:
     def _interval(self, seconds: float) -> float:
         """Seconds until the next reading."""
         measured = self.measured
-        changes = len({sample.available for sample in measured.samples[-FEW_SAMPLES:]}) > 1
         if (
             measured.under_pressure
             and seconds - measured.episodes[-1].crossed < CLOSE_OBSERVATION_SECONDS
-        ) or (changes and self.follows_changes):
+        ):
             return PRESSURE_INTERVAL_SECONDS
-        return CALM_INTERVAL_SECONDS
+        last = measured.samples[-FEW_SAMPLES:] if self.follows_changes else []
+        changes = len({sample.available for sample in last}) > 1
+        return PRESSURE_INTERVAL_SECONDS if changes else CALM_INTERVAL_SECONDS
 
 
 class NodeObservation(Observation):

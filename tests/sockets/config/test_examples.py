@@ -37,7 +37,9 @@ from tests.sockets.monitoring import Alertmanager
 from tests.sockets.mounts import tmpfs
 from tests.tool import tool
 
-pytestmark = pytest.mark.house("config", "docs/functions.md", "eviction", "reclaim", "signals")
+pytestmark = pytest.mark.house(
+    *("config", "docs/functions.md", "tests/sockets/config", "eviction", "reclaim", "signals")
+)
 
 CONFIG = ROOT / "config"
 EXAMPLES = CONFIG / "examples"

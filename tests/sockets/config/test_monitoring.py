@@ -25,7 +25,7 @@ from tests.sockets.passes import satisfied
 from tests.sockets.surface.test_http_server import address_of
 from tests.tool import tool
 
-pytestmark = pytest.mark.house("config", "eviction/surface", "eviction/engine/view.py")
+pytestmark = pytest.mark.house("config", "eviction", "reclaim", "signals")
 
 CONFIG = ROOT / "config"
 RULES = CONFIG / "prometheus" / "rules.yaml"
